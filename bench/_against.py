@@ -1,8 +1,8 @@
-"""The binary of now against one of before: the same client, the same graphs, in pairs of short turns.
+"""Compares the current binary with an older one: the same client and graphs, in pairs of short turns.
 
-`cargo xtask bench --against OLD_BINARY [cluster|core] [-- CASE…]` runs it. Both sides are up at the same time. A pair is a
-turn of each, and which goes first changes from pair to pair, so that a machine that gets slower or faster favours nobody. The
-result is the median of the pairs' ratios with its 95 % interval. It fails where the whole interval lies below 0.97.
+`cargo xtask bench --against OLD_BINARY [cluster|core] [-- CASE…]` runs it. Both sides are up at the same time. A pair is a turn
+of each, and which goes first alternates, so that a machine that gets slower or faster favours neither. The result is the median
+of the pairs' ratios with its 95 % interval. It fails if the whole interval is below 0.97.
 """
 import argparse
 import math
@@ -21,15 +21,15 @@ SECONDS = _figures.seconds(1)
 PAIRS = max(_figures.rounds(15), 6)
 PS, WORKERS = 1, 2
 SIDES = (BEFORE, FERROFLOW)
-# Less than this is a loss, if even the upper end of the interval is below it.
+# A ratio below this is a loss, if even the upper end of the interval is below it.
 LEAST = 0.97
 
 
 def interval(ratios):
-    """Returns the interval that holds the median with a probability of 95 % or more, whatever the ratios' distribution.
+    """Returns the interval that contains the median with a probability of at least 95 %, whatever the distribution of ratios.
 
-    The number of ratios below the true median is that of heads among as many coins: the interval goes from the k-th
-    smallest to the k-th largest ratio for the largest k that less than 2.5 % of such throws stay below.
+    The number of ratios below the true median is binomially distributed, like heads among as many coins: the interval goes from
+    the k-th smallest to the k-th largest ratio, for the largest k such that fewer than 2.5 % of such throws stay below it.
     """
     ordered, count = sorted(ratios), len(ratios)
     below, k = 0.0, 0
@@ -44,7 +44,7 @@ def interval(ratios):
 
 
 class Outcome:
-    """What the pairs of one case gave: samples of {"rate", "cpu_ms"} by side."""
+    """The results of the pairs of one case: samples of {"rate", "cpu_ms"} by side."""
 
     def __init__(self, case, samples):
         self.case = case
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def in_pairs(sample):
-    """Takes a sample of each side in turns, after one that warms up."""
+    """Takes a sample of each side in turns, after one to warm up."""
     samples = {side: [] for side in SIDES}
     for side in SIDES:
         sample(side)

@@ -1,8 +1,8 @@
-"""One rank of an all-reduce, in TensorFlow (on a server of either kind), PyTorch or MPI: `bench/allreduce.py` starts as many as it needs.
+"""One rank of an all-reduce, in TensorFlow (on a server of either kind), PyTorch or MPI, started by `bench/allreduce.py`.
 
-It reads commands from its standard input, one JSON value a line, and answers each with a line `ANSWER {…}`: {"prepare": bytes, "repeat":
-count} makes the tensor that is reduced and checks the first mean, {"run": times} reduces it that many times and answers how long this
-took. With MPI only the first rank has a standard input, and the others follow it.
+It reads commands from standard input, one JSON value per line, and answers each with a line `ANSWER {…}`: {"prepare": bytes,
+"repeat": count} creates the tensor to reduce and checks the first mean, {"run": times} reduces it that many times and answers how
+long that took. With MPI only the first rank has a standard input, and the others follow it.
 """
 import json
 import os
@@ -12,12 +12,12 @@ import time
 import numpy as np
 
 GROUP_KEY = 1
-# Marks the commands that the first rank of MPI passes on.
+# Marks the commands that MPI's first rank passes on.
 COMMAND = 7
 
 
 class OnServers:
-    """A TensorFlow client of its own task: a step is a chain of reductions, each of the result of the one before."""
+    """A TensorFlow client of its own task: a step is a chain of reductions, each of the previous result."""
 
     def __init__(self, rank, size, target):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -37,7 +37,7 @@ class OnServers:
             variable = tf.get_variable(f"v{self.prepared}", [count], initializer=tf.constant_initializer(self.rank))
             value = variable
             for number in range(repeat):
-                # The means of ranks that have the same stay the same, however often they are taken.
+                # The mean of equal tensors stays the same, however often it is taken.
                 value = tf.raw_ops.CollectiveReduce(
                     input=value, group_size=self.size, group_key=GROUP_KEY, instance_key=1000 * self.prepared + number,
                     merge_op="Add", final_op="Div", subdiv_offsets=[0])
@@ -98,7 +98,7 @@ def obey(peer, command):
         if not np.allclose(ends, mean):
             raise ValueError(f"the mean of the ranks is {ends}, not {mean}")
         return {}
-    # One more before the clock is started, so that all begin together.
+    # One more before the clock starts, so that all begin together.
     peer.run()
     started = time.perf_counter()
     for _ in range(command["run"]):
@@ -114,7 +114,7 @@ def guarded(peer, command):
 
 
 def say(answer):
-    # One write that starts with a new line: what libraries print can't come in between.
+    # One write that starts with a new line, so that output of libraries can't come in between.
     sys.stdout.write(f"\nANSWER {json.dumps(answer)}\n")
     sys.stdout.flush()
 
@@ -128,7 +128,7 @@ def main():
         os._exit(0)
     while True:
         line = sys.stdin.readline() if peer.rank == 0 else None
-        # A rank that waits spins, and would take the time of the programs whose turn it is.
+        # A waiting rank spins, and would take time from the programs whose turn it is.
         while peer.rank > 0 and not peer.world.Iprobe(source=0, tag=COMMAND):
             time.sleep(0.002)
         if peer.rank == 0:

@@ -1,7 +1,7 @@
-"""The models that are measured: each builds a worker's graph and returns how to take a step of it.
+"""The benchmark models: each builds a worker's graph and returns how to run a step of it.
 
-A case is the same TensorFlow 1 program whichever servers it runs on. Variables live on ps, the rest on the worker, as
-`replica_device_setter` puts them. `_table.py` says which of them are measured, and what is asked of them.
+A case is the same TensorFlow 1 program on all servers. Variables are on the ps, the rest on the worker, as
+`replica_device_setter` places them. `_table.py` lists the measured cases and their bars.
 """
 import gzip
 import pathlib
@@ -13,7 +13,7 @@ DIGITS = pathlib.Path(__file__).resolve().parent.parent / "crates" / "digits" / 
 
 
 class Case:
-    """What a worker runs: `init` once by the chief, then `fetches` again and again with `feeds`."""
+    """A worker's program: the chief runs `init` once, then each worker runs `fetches` repeatedly with `feeds`."""
 
     def __init__(self, fetches, feeds=None, init=None, local_init=None, threads=(), waits_for_others=False):
         self.fetches = fetches
@@ -28,10 +28,10 @@ class Case:
 
 
 def null_step(floats, variables=1, name="v"):
-    """The null step of the TensorFlow paper: fetch the parameters, do next to nothing, send an update of their size.
+    """The null step of the TensorFlow paper: fetches the parameters, computes next to nothing, and sends an update of their size.
 
-    The parameters may be several variables, which lie on the parameter servers in turn. Servers keep variables by their
-    names, so that steps that share servers need names of their own.
+    The parameters may be several variables, which are placed on the parameter servers in turn. Servers identify variables by
+    their names, so steps that share servers need different names.
     """
     def build(worker, workers):
         updates = []
@@ -46,7 +46,7 @@ def null_step(floats, variables=1, name="v"):
 
 
 def sparse_step(rows, width, batch):
-    """The same for a table of which a step touches only some rows."""
+    """The same for a table of which a step uses only some rows."""
     def build(worker, workers):
         table = tf.get_variable("table", [rows, width], initializer=tf.zeros_initializer())
         ids = tf.placeholder(tf.int32, [batch], name="ids")
@@ -79,7 +79,7 @@ def mlp(worker, workers):
 
 
 def mlp_sync(worker, workers):
-    """The same with gradients of all workers averaged in every step."""
+    """The same with the gradients of all workers averaged in every step."""
     x, y_, loss = mlp_loss()
     global_step = tf.train.get_or_create_global_step()
     optimizer = tf.train.SyncReplicasOptimizer(
@@ -154,7 +154,7 @@ def lstm(worker, workers):
 
 
 def receive(floats, tensors=1, name="v"):
-    """Moves tensors from ps to worker and brings nothing back: RecvTensor's bandwidth."""
+    """Transfers tensors from ps to worker and returns nothing: RecvTensor's bandwidth."""
     def build(worker, workers):
         received = []
         for number in range(tensors):
@@ -170,13 +170,13 @@ def worker_device(worker):
 
 
 def digits(worker, x, y_, batch=100):
-    """A batch of the digits that come along, another one for each worker."""
+    """A batch of the bundled digits, a different one for each worker."""
     images = idx("train-images-idx3-ubyte.gz", 16, worker * batch * 784, batch * 784)
     labels = idx("train-labels-idx1-ubyte.gz", 8, worker * batch, batch)
     return {x: images.reshape(batch, 784).astype(np.float32) / 255, y_: np.eye(10, dtype=np.float32)[labels]}
 
 
 def idx(name, header, first, count):
-    """Returns bytes of a file of the digits, which begins with a header of so many bytes."""
+    """Returns the data of a digits file after its header."""
     with gzip.open(DIGITS / name) as file:
         return np.frombuffer(file.read(header + first + count)[header + first:], np.uint8)

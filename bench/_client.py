@@ -1,9 +1,9 @@
-"""One worker's client: builds cases and takes steps of them for as long as it is told to.
+"""One worker's client: builds cases and runs steps of them on command.
 
-It reads commands from its standard input, one JSON value a line, and answers each with a line `ANSWER {…}`. A command says
-for which slot it is: a client may hold a session on each of the clusters that are compared. {"build": …} connects, {"init"}
-initializes the variables, {"start"} takes the first step, {"run": seconds} takes steps, {"pause"} ends the taking of steps
-that wait for those of other workers, {"close"} ends the session, and the end of the input ends the client.
+It reads commands from standard input, one JSON value per line, and answers each with a line `ANSWER {…}`. A command names its
+slot: a client may have a session on each of the compared clusters. {"build": …} connects, {"init"} initializes the variables,
+{"start"} runs the first step, {"run": seconds} runs steps, {"pause"} stops steps that wait for those of other workers, {"close"}
+ends the session, and the end of the input ends the client.
 """
 import json
 import os
@@ -18,8 +18,8 @@ import _cases  # noqa: E402
 
 tf.disable_v2_behavior()
 
-# Sessions whose servers are killed while a step waits. They are kept: TensorFlow's client closes a session that it collects,
-# and waits forever for the answer of a server that is gone.
+# Sessions whose servers are killed while a step waits. They are kept: TensorFlow's client closes a session that is
+# garbage-collected, and waits forever for the answer of a lost server.
 LEFT_OPEN = []
 
 
@@ -39,7 +39,7 @@ def main():
                 answer = slots[name].do(command)
         except Exception as error:  # whatever it is, the parent must hear of it
             answer = {"error": f"{type(error).__name__}: {error}"}
-        # One write that starts with a new line: what TensorFlow prints can't come in between.
+        # One write that starts with a new line, so that TensorFlow's output can't come in between.
         sys.stdout.write(f"\nANSWER {json.dumps(answer)}\n")
         sys.stdout.flush()
     os._exit(0)
@@ -83,7 +83,7 @@ class Slot:
 
     def close(self):
         self.stepper.stop()
-        # A step that waits for workers that have left ends with its servers.
+        # A step that waits for other workers ends with its servers.
         if self.case.waits_for_others:
             LEFT_OPEN.append(self.session)
         else:
@@ -91,9 +91,8 @@ class Slot:
 
 
 class Stepper:
-    """Takes steps in a thread of its own: a step that waits for the other workers when the time is over, as a
-    synchronous one may, goes on in the next round. Any other step is waited for: it must not run on while the other
-    cluster is measured."""
+    """Runs steps in a thread: a step that still waits for the other workers when the time is over, as a synchronous one may,
+    continues in the next round. Any other step is waited for: it must not run while the other cluster is measured."""
 
     def __init__(self, step, waits_for_others):
         self.step = step
@@ -126,7 +125,7 @@ class Stepper:
         while self.steps == before and self.error is None:
             time.sleep(0.01)
         end = time.perf_counter()
-        # Steps that wait for others go on until all workers have taken one: {"pause"} ends them.
+        # Steps that wait for others continue until all workers have run one; {"pause"} ends them.
         if not self.waits_for_others:
             self.going.clear()
             with self.in_step:

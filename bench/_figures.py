@@ -1,4 +1,4 @@
-"""How long is measured, and what is made of the samples: medians, ratios and their spread."""
+"""The duration of measurements, and statistics of samples: medians, ratios and their spread."""
 import os
 import statistics
 
@@ -19,13 +19,13 @@ def summary(samples):
 
 
 def spread(theirs, ours):
-    """Returns the ratio of rates that were measured in turns, round by round: its median, and the least and the most."""
+    """Returns the ratio of rates that were measured in turns, round by round: its median, minimum and maximum."""
     ratios = [a / b for a, b in zip(ours, theirs)]
     return {"ratio": statistics.median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios)}
 
 
 def share(part, whole):
-    """Returns a part of what TensorFlow needs; None when that was too little to be measured."""
+    """Returns our value as a fraction of TensorFlow's; None if that was too small to be measured."""
     return part / whole if whole else None
 
 
@@ -40,7 +40,7 @@ def compare(case, theirs, ours, row):
 
 
 def line(result):
-    """Returns the result of a case on two clusters as a line for the terminal."""
+    """Formats the result of a case on two clusters as a line for the terminal."""
     theirs, ours = result["tensorflow"], result["ours"]
     cpu_ratio = "–" if result["cpu_ratio"] is None else f"{result['cpu_ratio']:.2f}"
     return (f"{result['case']:42} {theirs['rate']:9.1f} {ours['rate']:9.1f} steps/s  ratio {result['ratio']:5.2f} "
@@ -51,7 +51,7 @@ def line(result):
 
 
 def size(count):
-    """Returns a number of bytes as people write it."""
+    """Formats a number of bytes."""
     for unit in ("B", "kB", "MB"):
         if count < 1024:
             return f"{count:g} {unit}"

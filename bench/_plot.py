@@ -7,7 +7,7 @@ FONT = 'font-family="sans-serif" font-size="13"'
 
 
 def bars(results):
-    """Draws a bar for each case: how many times TensorFlow's steps, and where the least is."""
+    """Draws a bar for each case with its ratio to TensorFlow's steps, and its bar to reach."""
     width, left, row = 780, 310, 30
     most = max([4.0] + [max(r["ratio"], r["bar"] or 0) for r in results])
     scale = (width - left - 70) / most
@@ -20,7 +20,7 @@ def bars(results):
         if r["bar"]:
             x = left + r["bar"] * scale
             body.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y - 3}" y2="{y + 23}" stroke="#333" stroke-dasharray="3 2"/>')
-        # The white edge keeps the figure readable where it lies on the line of a bar.
+        # The white edge keeps the number readable if it overlaps the line of the bar to reach.
         body.append(f'<text x="{left + length + 6:.0f}" y="{y + 15}" stroke="white" stroke-width="4" '
                     f'paint-order="stroke">{r["ratio"]:.2f}×</text>')
     height = 60 + len(results) * row
@@ -31,7 +31,7 @@ def bars(results):
 
 
 def panels(all_panels):
-    """Draws panels of lines below each other, both axes logarithmic.
+    """Draws panels of lines below each other, with logarithmic axes.
 
     A panel is {"title", "x_label", "x_format", "y_format", "series": {name: [(x, y)]}}.
     """

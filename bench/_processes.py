@@ -1,6 +1,6 @@
-"""The processes that a driver measures: servers of both kinds, and the clients of their workers.
+"""The processes that a driver measures: servers of both kinds, and the workers' clients.
 
-All of them end with the driver, however it ends; what each printed is in a file of its own, which an error names.
+All of them end with the driver, however it ends; each one's output is in a file of its own, which errors name.
 """
 import itertools
 import json
@@ -22,19 +22,19 @@ from harness import FERROFLOW, TENSORFLOW  # noqa: E402, F401
 BEFORE = "before"
 TICK = os.sysconf("SC_CLK_TCK")
 LOGS = pathlib.Path(os.environ.get("FERROFLOW_BENCH_LOGS") or pathlib.Path(tempfile.gettempdir()) / "ferroflow-bench-logs")
-# Tests of the drivers put our servers in the place of TensorFlow's, which take seconds to start.
+# Tests of the drivers use our servers in place of TensorFlow's, which take seconds to start.
 STANDS_IN = bool(os.environ.get("FERROFLOW_BENCH_STAND_IN"))
-# A bound on what would otherwise be waited for forever; initializing gigabytes on a loaded machine takes its time.
+# A bound on waits that could last forever; initializing gigabytes on a loaded machine takes time.
 WATCHDOG_SECS = 600
 NUMBERS = itertools.count()
 
 
 class BenchError(Exception):
-    """Why a part can't be measured."""
+    """The reason why a part can't be measured."""
 
 
 def run_part(main):
-    """Runs a driver: nothing that it started outlives it, and what went wrong is said in a line."""
+    """Runs a driver: no process that it started outlives it, and errors are reported in a line."""
     # When `cargo xtask bench` is killed, so is this.
     if os.environ.get("FERROFLOW_BENCH_LOGS"):
         harness.die_with_parent()
@@ -49,7 +49,7 @@ def run_part(main):
 
 
 class Logged(harness.Process):
-    """A process whose output goes to a file, too."""
+    """A process whose output also goes to a file."""
 
     def __init__(self, name, command):
         super().__init__(name, command, {"TF_CPP_MIN_LOG_LEVEL": "3"})
@@ -75,7 +75,7 @@ class Logged(harness.Process):
             raise BenchError(f"{self.name} ended with {self.returncode}; its log is {self.log_path}\n{self.log()}")
 
     def wait_until(self, ready, what, others=()):
-        """Waits until `ready` is true, which must follow from what this process prints."""
+        """Waits until `ready` is true, which must depend on the output of this process."""
         deadline = time.monotonic() + WATCHDOG_SECS
         while True:
             with self._changed:
@@ -87,12 +87,12 @@ class Logged(harness.Process):
                 raise BenchError(f"{self.name} has not {what} in {WATCHDOG_SECS} s; its log is {self.log_path}")
 
     def cpu(self):
-        """Returns the seconds of CPU that the process has used; an OSError says that it has ended."""
+        """Returns the CPU seconds that the process has used; an OSError means that it has ended."""
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
     def peak_mb(self):
-        """Returns the most memory that the process has had at once."""
+        """Returns the peak memory of the process."""
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
@@ -135,7 +135,7 @@ def binary(variable="FERROFLOW_BIN"):
 
 
 def example(name):
-    """Returns an example's path: cargo puts the examples beside the binary."""
+    """Returns an example's path: cargo puts the examples next to the binary."""
     path = pathlib.Path(binary()).parent / "examples" / name
     if not path.exists():
         raise BenchError(f"{path} is missing: run this with `cargo xtask bench`")
@@ -143,10 +143,10 @@ def example(name):
 
 
 class Servers:
-    """The tasks of one cluster, and what they have used."""
+    """The tasks of one cluster, and their resource usage."""
 
     def __init__(self, kind, ps, workers, flags=(), variables=()):
-        """Starts them with these flags, and variables of the environment such as NAME=value."""
+        """Starts them with these flags, and environment variables such as NAME=value."""
         self.kind = kind
         self.hosts = [f"127.0.0.1:{harness.PORTS.take()}" for _ in range(ps + workers)]
         self.num_ps = ps
@@ -168,7 +168,7 @@ class Servers:
         return f"grpc://{self.hosts[self.num_ps + worker]}"
 
     def cpu(self):
-        """Returns the seconds of CPU that all tasks have used."""
+        """Returns the CPU seconds that all tasks have used."""
         return self.look(lambda: sum(task.cpu() for task in self.tasks))
 
     def ps_peak_mb(self):
@@ -209,11 +209,11 @@ class Client(Logged):
             self._process.stdin.write(json.dumps({"slot": slot, **command}) + "\n")
             self._process.stdin.flush()
         except OSError:
-            # It has ended, which `hear` will say.
+            # It has ended, which `hear` reports.
             pass
 
     def hear(self, servers):
-        """Waits for the answer to the last command; when a server fails meanwhile, says which."""
+        """Waits for the answer to the last command; if a server fails meanwhile, the error names it."""
         deadline = time.monotonic() + WATCHDOG_SECS
         while True:
             try:
@@ -225,7 +225,7 @@ class Client(Logged):
                 if time.monotonic() > deadline:
                     raise BenchError(f"{self.name} has not answered in {WATCHDOG_SECS} s; the logs are in {LOGS}") from None
         if answer.get("error"):
-            # A server that ended is the reason, and ends a little before or after its client hears of it.
+            # The server's failure is the cause, and may be noticed a little before or after its client's.
             for _ in range(10):
                 for task in servers.tasks:
                     task.check()
@@ -242,7 +242,7 @@ class Clients:
         self.all = [Client(worker) for worker in range(count)]
 
     def build(self, case, servers, slot, ps, workers):
-        """Connects as many clients to a cluster, and takes the first step of the case."""
+        """Connects this many clients to a cluster, and runs the first step of the case."""
         chosen = self.all[:workers]
         for client in chosen:
             client.tell(slot, {"build": {"case": case, "target": servers.target(client.worker), "worker": client.worker,
@@ -251,7 +251,7 @@ class Clients:
             client.hear(servers)
         chosen[0].tell(slot, {"init": True})
         chosen[0].hear(servers)
-        # Together: in synchronous training no worker takes its first step alone.
+        # Together: in synchronous training no worker completes its first step alone.
         self.ask_all(servers, slot, workers, {"start": True})
 
     def ask_all(self, servers, slot, workers, command):
@@ -260,7 +260,7 @@ class Clients:
         return [client.hear(servers) for client in self.all[:workers]]
 
     def sample(self, servers, slot, workers, seconds):
-        """Takes steps for a time; returns what they cost."""
+        """Runs steps for some time; returns their cost."""
         before = servers.cpu()
         answers = self.ask_all(servers, slot, workers, {"run": seconds})
         cpu = servers.cpu() - before

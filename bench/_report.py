@@ -1,6 +1,6 @@
 """Writes docs/performance.md and its plots from the results of the last runs in bench/results.
 
-`python bench/_report.py` does so without measuring, and prints the results in short.
+`python bench/_report.py` does so without measuring, and prints a summary of the results.
 """
 import datetime
 import functools
@@ -16,7 +16,7 @@ import _figures
 import _plot
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Elsewhere, for tests and for trying things out: results and page stay as they are then.
+# Set by tests and for experiments, so that the real results and page are left unchanged.
 OUTPUT = os.environ.get("FERROFLOW_BENCH_OUTPUT")
 RESULTS = pathlib.Path(OUTPUT) / "results" if OUTPUT else ROOT / "bench" / "results"
 DOCS = pathlib.Path(OUTPUT) if OUTPUT else ROOT / "docs"
@@ -29,7 +29,7 @@ def load(name):
 
 
 def write(name, results, seconds, rounds):
-    """Keeps the results of a driver, with how they were measured; those of cases that were not run this time stay."""
+    """Stores the results of a driver and how they were measured; cases that were not run keep their old results."""
     measured = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "machine": machine(),
                 "seconds": seconds, "rounds": rounds, "tensorflow": tensorflow_kernels(), "instructions": instructions()}
     if os.environ.get("FERROFLOW_BENCH_STAND_IN"):
@@ -53,7 +53,7 @@ def machine():
 
 @functools.cache
 def tensorflow_kernels():
-    """Returns which of its kernels TensorFlow uses: what it does by itself depends on the processor, and users have that."""
+    """Returns the kernels that TensorFlow uses: its default depends on the processor, and is what users have."""
     if os.environ.get("FERROFLOW_BENCH_STAND_IN"):
         return ""
     question = "from tensorflow.python.util import _pywrap_util_port as port; print(port.IsMklEnabled())"
@@ -63,7 +63,7 @@ def tensorflow_kernels():
 
 @functools.cache
 def instructions():
-    """Returns the level of instructions that ours uses, or nothing where the binary doesn't say."""
+    """Returns the instruction level that our binary uses, or None if the binary doesn't report it."""
     run = subprocess.run([os.environ["FERROFLOW_BIN"], "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     found = re.search(r"^instructions: (.+)$", run.stdout, re.MULTILINE)
     return found[1] if found else ""
@@ -74,13 +74,13 @@ def machine_line(seconds, rounds):
 
 
 def kinds(tensorflow, level):
-    """Returns what to say of both sides' kernels, where it is known."""
+    """Describes both sides' kernels, if they are known."""
     words = [f"TensorFlow {tensorflow}" if tensorflow else "", f"ours at {level}" if level else ""]
     return "".join(f", {word}" for word in words if word)
 
 
 def render():
-    """Writes the page: what is below the mark, people wrote, and it stays."""
+    """Writes the page; the handwritten part below the mark is preserved."""
     page = DOCS / "performance.md"
     DOCS.mkdir(parents=True, exist_ok=True)
     notes = page.read_text().split(MARK, 1)[1] if page.exists() and MARK in page.read_text() else "\n"
@@ -103,7 +103,7 @@ def cluster_section():
 
 
 def in_order(results):
-    """Returns results in the order of the table of cases, however they came."""
+    """Returns results in the order of the table of cases."""
     from _table import CASES
     names = list(CASES)
     return sorted(results, key=lambda r: names.index(r["case"]) if r["case"] in names else len(names))
@@ -224,7 +224,7 @@ def sweep_section():
 
 
 def step_ms(r, side):
-    """Returns how long a worker's step takes: all workers take steps at the same time."""
+    """Returns the duration of a worker's step: all workers run steps at the same time."""
     return 1000 * r["workers"] / side["rate"]
 
 
@@ -269,7 +269,7 @@ def network_section():
 
 
 def how(results):
-    """Says on what and how long was measured, once for all results that agree."""
+    """Describes the machine and the duration of the measurements, once for all results that agree."""
     texts = []
     for r in results:
         measured = r.get("measured")
@@ -308,7 +308,7 @@ def verdict(value, least, at_most=False):
 
 
 def speed(rate):
-    """Returns bytes a second as people write them."""
+    """Formats bytes per second."""
     for unit in ("B/s", "kB/s", "MB/s"):
         if rate < 1000:
             return f"{rate:.3g} {unit}"
@@ -317,7 +317,7 @@ def speed(rate):
 
 
 def print_short():
-    """Prints every case with its ratio and what is asked of it."""
+    """Prints every case with its ratio and its bar."""
     print(f"{'part':10} {'case':44} {'ratio':>8} {'spread':>15} {'at least':>9}")
     for name in ("cluster", "rust", "core", "data", "sessions", "sweep", "bandwidth", "network"):
         results = load(name)

@@ -1,11 +1,11 @@
-"""What is measured on a cluster, and what is asked of it: names and figures only, for programs that build no graph."""
+"""The measured cases of clusters and their bars: names and numbers only, for programs that build no graph."""
 
 GIB = 1 << 30
 
 
 class Row:
-    """A case: how `_cases.py` builds it, the least ratio of steps, and the most that our servers' CPU and the memory of our
-    ps may be of TensorFlow's; None where nothing is asked."""
+    """A case: how `_cases.py` builds it, the least ratio of steps, and the most CPU of our servers and memory of our ps as a
+    fraction of TensorFlow's; None if there is no bar."""
 
     def __init__(self, build, bar=None, cpu_bar=None, memory_bar=None):
         self.build = build

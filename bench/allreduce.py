@@ -1,8 +1,8 @@
-"""How long an all-reduce takes among ranks that are processes of one machine: ours, TensorFlow's, PyTorch's gloo and OpenMPI's.
+"""Measures all-reduce among processes of one machine: ours, TensorFlow's, PyTorch's gloo and OpenMPI's.
 
-Run it with `cargo xtask bench allreduce`; `-- --ranks=2 --bytes=4096,65536` measures these only. Ours and TensorFlow's are measured with
-the same client and the same graphs (CollectiveReduce). PyTorch and mpi4py are used where this Python or the system's has them, and named
-where not. All take turns. docs/allreduce.md keeps the tables of other processors.
+Run it with `cargo xtask bench allreduce`; `-- --ranks=2 --bytes=4096,65536` measures only these. Ours and TensorFlow's are
+measured with the same client and the same graphs (CollectiveReduce). PyTorch and mpi4py are used if this Python or the system's
+has them, and reported as missing otherwise. All take turns. docs/allreduce.md keeps the tables of other processors.
 """
 import argparse
 import datetime
@@ -26,13 +26,13 @@ ROUNDS = _figures.rounds(5)
 KB, MB = 1 << 10, 1 << 20
 BYTES = [4 * KB, 16 * KB, 64 * KB, 256 * KB, MB, 4 * MB, 16 * MB, 64 * MB, 256 * MB]
 RANKS = [2, 4]
-# Reductions that follow each other in one step, so that it isn't the client of TensorFlow that is measured.
+# The number of consecutive reductions in a step, so that TensorFlow's client doesn't dominate the measurement.
 STEP_REDUCTIONS, STEP_BYTES = 16, 16 * MB
-# On a machine with more to do than cores, ranks that spin take much longer than they did before.
+# If the machine is overloaded, spinning ranks take much longer than before.
 STEPS_MAX = 4096
 GLOO, MPI = "gloo", "OpenMPI"
 NAMES = {FERROFLOW: "Ferroflow", TENSORFLOW: "TensorFlow", GLOO: "PyTorch, gloo", MPI: "OpenMPI"}
-# The fewest times as fast that we ask for, from a size on.
+# The required speedups, from a size on.
 BARS = {TENSORFLOW: [(64 * KB, 5.0), (0, 3.0)], GLOO: [(MB, 3.0)], MPI: [(MB, 1.0)]}
 
 HEAD = """# All-reduce
@@ -79,7 +79,7 @@ class Rank(Logged):
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
         except OSError:
-            # It has ended, which `hear` will say.
+            # It has ended, which `hear` reports.
             pass
 
     def hear(self, others):
@@ -130,7 +130,7 @@ class Side:
         return [rank.hear([*self.ranks, *self.tasks]) for rank in self.ranks]
 
     def time(self, times):
-        """Returns the seconds that so many steps take."""
+        """Returns the duration of this many steps in seconds."""
         return max(answer["seconds"] for answer in self.ask({"run": times}))
 
     def stop(self):
@@ -178,7 +178,7 @@ def python_with(module):
 
 
 def measure(count, sides):
-    """Returns the seconds that one reduction of so many bytes takes, in each round."""
+    """Returns the duration of one reduction of this many bytes in seconds, for each round."""
     repeat = max(1, min(STEP_REDUCTIONS, STEP_BYTES // count))
     steps, rounds = {}, {side.name: [] for side in sides}
     for side in sides:
@@ -191,7 +191,7 @@ def measure(count, sides):
 
 
 def calibrated(side):
-    """Returns how many steps take the time of a round."""
+    """Returns the number of steps that take as long as a round."""
     steps = 1
     while True:
         seconds = side.time(steps)
@@ -201,7 +201,7 @@ def calibrated(side):
 
 
 def bar(side, count):
-    """Returns how many times as fast as a peer we want to be at a size, or None."""
+    """Returns the required speedup over a peer at a size, or None."""
     return next((bar for least, bar in BARS.get(side, []) if count >= least), None)
 
 
@@ -222,7 +222,7 @@ def line(row):
 
 
 def write(rows, absent):
-    """Keeps the results of this processor beside those of others, and writes the page."""
+    """Stores the results of this processor beside those of others, and writes the page."""
     path = _report.RESULTS / "allreduce.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     before = kept.get(_report.machine(), {"rows": []})

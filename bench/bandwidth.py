@@ -1,7 +1,7 @@
-"""How fast tensors go from one task to another, by their size: over TensorFlow's RecvTensor and over each transport of ours.
+"""Measures the bandwidth between tasks by tensor size: TensorFlow's RecvTensor and each of our transports.
 
-Run it with `cargo xtask bench bandwidth`. A step moves 16 tensors of a size from a ps to a worker, fewer when these are more
-than 16 MB together, and brings nothing back to the client; all clusters are measured in turns.
+Run it with `cargo xtask bench bandwidth`. A step transfers 16 tensors of a size from a ps to a worker, or fewer if these exceed
+16 MB together, and returns nothing to the client; all clusters are measured in turns.
 """
 import argparse
 
@@ -22,7 +22,7 @@ def measure(count, number, clusters, clients):
     rates = {side: [] for side in clusters}
     for side, servers in clusters.items():
         clients.build(case, servers, side, 1, 1)
-    # The first round warms up, which a few steps do.
+    # The first round warms up; a few steps are enough for that.
     for round_number in range(ROUNDS + 1):
         for side, servers in clusters.items():
             sample = clients.sample(servers, side, 1, SECONDS if round_number else SECONDS / 4)

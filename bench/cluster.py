@@ -1,7 +1,7 @@
-"""Clusters of ours against clusters of TensorFlow's: the same client, the same graphs, in turns.
+"""Compares our clusters with TensorFlow's: the same client and graphs, in turns.
 
-Run it with `cargo xtask bench cluster [-- CASE…]`. Both clusters (1 ps, 2 workers, one process a task) are up for a case at
-the same time; while one is measured, the other idles.
+Run it with `cargo xtask bench cluster [-- CASE…]`. Both clusters (1 ps, 2 workers, one process per task) are up for a case at the
+same time; while one is measured, the other is idle.
 """
 import argparse
 import json
@@ -59,7 +59,7 @@ def main():
         try:
             measured = measure(CASES[case].build, clients, sides, arguments.server_flag)
         except BenchError as error:
-            # The clients' state is unknown now; the other cases are worth having.
+            # The clients' state is unknown now; the results of the other cases are still useful.
             print(f"{case}: {error}", file=sys.stderr, flush=True)
             failures.append(case)
             clients.stop()

@@ -1,6 +1,6 @@
-"""The core's speed against TensorFlow's local session: the same GraphDef, the same feeds, in turns.
+"""Compares the core with TensorFlow's local session: the same GraphDef and feeds, in turns.
 
-Run it with `cargo xtask bench core [-- CASE…]`, which builds the example `step_rate` that takes our steps.
+Run it with `cargo xtask bench core [-- CASE…]`, which builds the example `step_rate` that runs our steps.
 """
 import os
 import statistics
@@ -25,7 +25,7 @@ ROUNDS = _figures.rounds(5)
 
 
 def null_step():
-    """What a step costs by itself: a variable is read, and what is made of it written back."""
+    """The cost of a step itself: a variable is read, and a value computed from it is written back."""
     v = tf.get_variable("v", [], initializer=tf.zeros_initializer())
     return {"feeds": {}, "fetches": [tf.assign_sub(v, tf.identity(v) * 0.5)], "targets": [], "bar": 3.0, "per_step": 1,
             "unit": "steps"}
@@ -94,7 +94,7 @@ def rate(step, seconds):
 
 
 def check(command):
-    """Returns what our first step gives."""
+    """Returns the result of our first step."""
     done = subprocess.run(command + ["--check"], capture_output=True, text=True)
     if done.returncode != 0:
         raise BenchError(f"our step failed with {done.returncode}: {done.stderr.strip()}")
@@ -128,7 +128,7 @@ class Steps:
 
 
 def step_rate_arguments(graph, case, init, directory):
-    """Writes a case's graph and feeds to files, and returns the arguments with which `step_rate` takes its steps."""
+    """Writes a case's graph and feeds to files, and returns the arguments of `step_rate` for it."""
     path = os.path.join(directory, "graph.pb")
     with open(path, "wb") as file:
         file.write(graph.as_graph_def().SerializeToString())
@@ -160,7 +160,7 @@ def measure(name, build, binary, directory):
         case = build()
         init = tf.global_variables_initializer()
         command = [binary, *step_rate_arguments(graph, case, init, directory)]
-        # Rewrites by Grappler would fold the chain away for one side only.
+        # Grappler's rewrites would fold the chain away on one side only.
         config = tf.ConfigProto()
         if name.startswith("chain"):
             config.graph_options.rewrite_options.disable_meta_optimizer = True

@@ -1,6 +1,8 @@
-"""Input pipelines against tf.data: the same graph of datasets on the same files, in turns: records a second, and CPU for each.
+"""Compares input pipelines with tf.data: the same dataset graph on the same files, in turns; records per second, and CPU per
+record.
 
-Run it with `cargo xtask bench data [-- CASE…]`, which builds the example `step_rate` that draws from our pipelines. A step draws a batch.
+Run it with `cargo xtask bench data [-- CASE…]`, which builds the example `step_rate` that runs our pipelines. A step draws a
+batch.
 """
 import os
 import pathlib
@@ -19,12 +21,12 @@ SECONDS = _figures.seconds(2)
 ROUNDS = _figures.rounds(5)
 FILES, RECORDS = 4, 2500
 IMAGES, SIDE = 200, 160
-# Nothing in a pipeline follows from how long anything took, so that both sides do the same.
+# Nothing in a pipeline depends on timing, so both sides do the same work.
 SEED = 7
 
 
 def write_examples(directory):
-    """Writes files of examples, each of some numbers, a text and a label."""
+    """Writes files of examples, each with some numbers, a string and a label."""
     random = np.random.RandomState(SEED)
     names = []
     for file in range(FILES):
@@ -70,7 +72,7 @@ def images(directory):
     across = np.linspace(0, 4 * np.pi, SIDE)
     with tf.Session() as session, tf.io.TFRecordWriter(name) as writer:
         for _ in range(IMAGES):
-            # Waves with some noise, which compress about as photographs do.
+            # Waves with some noise, which compress about as well as photographs.
             waves = np.sin(across[:, None, None] * random.rand(3) + across[None, :, None] * random.rand(3))
             pixels = np.clip(128 + 90 * waves + 12 * random.randn(SIDE, SIDE, 3), 0, 255).astype(np.uint8)
             writer.write(session.run(encoded, {picture: pixels}))
@@ -79,7 +81,7 @@ def images(directory):
     return parsed.prefetch(2), lambda batch: [batch], 16
 
 
-# name: (the pipeline, what of an element is looked at and how many records it has; the least ratio)
+# name: (the pipeline, the part of an element that is checked and its number of records; the least ratio)
 CASES = {
     "TFRecords of examples, batch 100": (examples, 2.0),
     "CSV lines, batch 100": (lines, 2.0),
@@ -88,7 +90,7 @@ CASES = {
 
 
 def built(build, directory):
-    """Builds a case in the default graph; returns what a step fetches, its initializer, and how many records it draws."""
+    """Builds a case in the default graph; returns the fetches of a step, its initializer, and the number of records in a step."""
     dataset, numbers, count = build(directory)
     iterator = tf.data.make_initializable_iterator(dataset)
     element = iterator.get_next()
@@ -98,7 +100,7 @@ def built(build, directory):
 
 
 class Meter:
-    """Measures what steps cost: their rate, and the CPU of a process."""
+    """Measures the cost of steps: their rate, and the CPU of a process."""
 
     def __init__(self, run, cpu, count):
         self.run, self.cpu, self.count = run, cpu, count
@@ -107,7 +109,7 @@ class Meter:
     def turn(self):
         before = self.cpu()
         records = self.run(SECONDS) * self.count
-        # The CPU of a turn is that of about as many records as its rate says.
+        # The CPU of a turn is for about as many records as its rate implies.
         self.samples.append({"rate": records, "cpu_us": 1e6 * (self.cpu() - before) / (records * SECONDS)})
 
     def summary(self):

@@ -1,9 +1,9 @@
-"""The same training steps in other libraries: an MLP, a CNN and an LSTM in burn, candle, tch, TensorFlow, PyTorch and ours.
+"""Compares training steps with other libraries: an MLP, a CNN and an LSTM in burn, candle, tch, TensorFlow, PyTorch and ours.
 
-Run it with `cargo xtask bench peers`; it is no part of a plain `cargo xtask bench`, since it builds the other libraries. The
-programs are below bench/peers, a workspace of its own, and are built below target/peers, each in a directory of its own, so
-that the time of its build can be told. PyTorch is installed in an environment of its own, which tch uses as well. All train on
-the same batch of digits, in turns; what can't be had is named and left out. docs/peers.md keeps the tables of other processors.
+Run it with `cargo xtask bench peers`; it isn't part of a plain `cargo xtask bench`, since it builds the other libraries. The
+programs are in bench/peers, a separate workspace, and are built in target/peers, each in its own directory, so that build times
+can be measured. PyTorch is installed in a separate environment, which tch uses as well. All train on the same batch of digits, in
+turns; what isn't available is named and left out. docs/peers.md keeps the tables of other processors.
 
 `cargo xtask bench peers -- burn candle` measures these and ours. FERROFLOW_BENCH_JOBS=1 builds with one job.
 """
@@ -33,7 +33,7 @@ BATCH = 100
 MODELS = {"mlp": "MLP", "cnn": "CNN", "lstm": "LSTM"}
 OURS = "ferroflow"
 
-# name: (the crate or the Python program, which of the back ends, the package that gives the version)
+# name: (the crate or the Python program, the back end, the package that has the version)
 RUST_PEERS = {
     OURS: ("ours", "", "ferroflow"),
     "burn, flex": ("burn", "flex", "burn"),
@@ -42,7 +42,7 @@ RUST_PEERS = {
     "tch": ("tch", "", "tch"),
 }
 PYTHON_PEERS = {"TensorFlow": ("tensorflow_peer.py", "tensorflow"), "PyTorch": ("torch_peer.py", "torch")}
-# The Python that has PyTorch, or why there is none: `cargo xtask bench peers` makes it.
+# The Python that has PyTorch, or why there is none; `cargo xtask bench peers` sets it up.
 TORCH_PYTHON = os.environ.get("FERROFLOW_TORCH_PYTHON", "")
 TORCH_MISSING = os.environ.get("FERROFLOW_TORCH_MISSING") or "PyTorch is not installed"
 
@@ -64,7 +64,7 @@ The programs are in [`bench/peers`](../bench/peers).
 
 
 class Peer:
-    """A program that trains a model, and how it was made."""
+    """A program that trains a model, and how it was built."""
 
     def __init__(self, name, command, version, lines, build_seconds=None):
         self.name = name
@@ -98,7 +98,7 @@ def main():
 
 
 def write_batch():
-    """Writes the batch as plain numbers, so that every library reads the same; returns the directory."""
+    """Writes the batch as plain numbers, so that every library reads the same data; returns the directory."""
     directory = TARGET / "batch"
     directory.mkdir(parents=True, exist_ok=True)
     import numpy as np
@@ -112,13 +112,13 @@ def write_batch():
 
 
 def rust_peer(name):
-    """Builds a Rust program; returns it, or why there is none."""
+    """Builds a Rust program; returns it, or the reason why it can't be built."""
     crate, variant, package = RUST_PEERS[name]
     environment = dict(os.environ)
     if crate == "tch":
         if not TORCH_PYTHON:
             return last_line(TORCH_MISSING)
-        # Its build script asks the first Python of the path where the library is.
+        # Its build script asks the first Python on the path for the library's location.
         environment.update(LIBTORCH_USE_PYTORCH="1", PATH=f"{pathlib.Path(TORCH_PYTHON).parent}:{os.environ['PATH']}")
         found = subprocess.run([TORCH_PYTHON, "-c", "import torch; print(torch.__file__)"], stdout=subprocess.PIPE, text=True)
         environment["LD_LIBRARY_PATH"] = str(pathlib.Path(found.stdout.strip()).parent / "lib")
@@ -132,16 +132,16 @@ def rust_peer(name):
 
 
 def build(crate, environment):
-    """Builds a crate; returns how long that took from nothing, or why it can't be built."""
+    """Builds a crate; returns the duration of a clean build, or why it can't be built."""
     target, stamp = TARGET / crate, TARGET / f"{crate}.build.json"
     jobs = int(os.environ.get("FERROFLOW_BENCH_JOBS") or os.cpu_count() or 1)
     command = ["cargo", "build", "--release", "--locked", "--package", f"peer-{crate}", "--target-dir", str(target), "--jobs", str(jobs)]
     command += ["--manifest-path", str(PEERS / "Cargo.toml")]
     if crate == "ours":
-        # Its manifests change with the product, and the lock file with them.
+        # Its manifests change with the product, and so does the lock file.
         command.remove("--locked")
     if not stamp.exists() and target.exists():
-        # An unfinished build: its time would be that of the rest only.
+        # An unfinished build would only measure the rest.
         shutil.rmtree(target)
     subprocess.run(["cargo", "fetch", "--quiet", "--manifest-path", str(PEERS / "Cargo.toml")], check=False)
     print(f"building peer-{crate}", flush=True)
@@ -155,7 +155,7 @@ def build(crate, environment):
 
 
 def python_peer(name):
-    """Returns a Python program, or why there is none."""
+    """Returns a Python program, or the reason why it can't run."""
     script, package = PYTHON_PEERS[name]
     python = TORCH_PYTHON if package == "torch" else sys.executable
     if not python:
@@ -188,7 +188,7 @@ def locked_version(package):
 
 
 def lines_of(path):
-    """Returns how many lines of a program are code."""
+    """Returns a program's number of lines of code."""
     lines = [line.strip() for line in path.read_text().splitlines()]
     return sum(1 for line in lines if line and not line.startswith(("//", "#", '"""')))
 
@@ -233,7 +233,7 @@ class Running:
 
 
 def measured(model, peers, batch):
-    """Returns a row for each peer: all take turns."""
+    """Returns a row for each peer; they are measured in turns."""
     running = []
     try:
         for peer in peers:
@@ -257,7 +257,7 @@ def measured(model, peers, batch):
 
 
 def write(rows, peers, absent):
-    """Keeps the results of this processor beside those of others, and writes the page."""
+    """Stores the results of this processor beside those of others, and writes the page."""
     path = _report.RESULTS / "peers.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     programs = {peer.name: {"version": peer.version, "lines": peer.lines, "build": peer.build_seconds} for peer in peers}

@@ -1,9 +1,9 @@
-"""Workers that are Rust programs against TensorFlow's Python workers on TensorFlow's servers: the MLP, asynchronously.
+"""Compares Rust workers with TensorFlow's Python workers on TensorFlow's servers: the MLP, asynchronously.
 
-Run it with `cargo xtask bench rust`. Ours are the programs that users run, one process for each task of a cluster of one ps
-and two workers, which talk over sockets: `examples/mnist_replica.rs`, which is the model of TensorFlow's program op by op,
-and `ferroflow train --job_name=…`, whose loss is the fused one. They are started anew in every round, train on the digits
-that come along, and print the global step every second; the rate is that of the global step once all workers take steps.
+Run it with `cargo xtask bench rust`. Ours are the programs that users run, one process for each task of a cluster of one ps and
+two workers, which communicate over sockets: `examples/mnist_replica.rs`, which is TensorFlow's program op by op, and `ferroflow
+train --job_name=…`, which uses the fused loss. They are restarted in every round, train on the bundled digits, and print the
+global step every second; the rate is that of the global step once all workers run steps.
 """
 import re
 import time
@@ -18,7 +18,7 @@ ROUNDS = _figures.rounds(5)
 PS, WORKERS = 1, 2
 FLAGS = ["--hidden_units=100", "--batch_size=100", "--learning_rate=0.01", f"--train_steps={10**12}"]
 
-# name: (the program, what in a line of its output is the global step)
+# name: (the program, the pattern of the global step in its output)
 PROGRAMS = {
     "MLP asynchronous, examples/mnist_replica": (lambda: [example("mnist_replica")], re.compile(r"global step: (\d+)")),
     "MLP asynchronous, ferroflow train": (lambda: [binary(), "train"], re.compile(r"^step (\d+) of ")),
@@ -32,7 +32,7 @@ class Worker(Logged):
         super().__init__(name, command)
         self.pattern = pattern
         self.look = look
-        # (time, global step, CPU of all tasks until then), of each line that tells of a step.
+        # (time, global step, total CPU of all tasks so far), for each line with a step.
         self.progress = []
 
     def take(self, line):
@@ -60,11 +60,11 @@ class Training:
         try:
             return sum(task.cpu() for task in self.tasks)
         except (OSError, AttributeError):
-            # One has ended, or has not been started: what is measured now won't be used.
+            # One has ended, or has not been started: the current measurement won't be used.
             return 0.0
 
     def sample(self, seconds):
-        """Returns what steps cost once all workers take some."""
+        """Returns the cost of steps once all workers run them."""
         chief, workers = self.tasks[PS], self.tasks[PS:]
         for worker in workers:
             worker.wait_until(lambda worker=worker: worker.progress, "told of a step", self.tasks)
@@ -99,7 +99,7 @@ def main():
     clients, servers = Clients(WORKERS), Servers(TENSORFLOW, PS, WORKERS).wait_ready()
     clients.build(RUST.build, servers, TENSORFLOW, PS, WORKERS)
     theirs, ours = [], {name: [] for name in PROGRAMS}
-    # A round that doesn't count warms TensorFlow's servers up; ours take steps for a while before they are measured.
+    # A warm-up round for TensorFlow's servers; ours run steps for a while before they are measured.
     clients.sample(servers, TENSORFLOW, WORKERS, SECONDS)
     for _ in range(ROUNDS):
         theirs.append(clients.sample(servers, TENSORFLOW, WORKERS, SECONDS))
@@ -114,7 +114,7 @@ def main():
     results = []
     for name, samples in ours.items():
         result = _figures.compare(name, tensorflow, _figures.summary(samples), RUST)
-        # What our workers use includes their clients: against TensorFlow's servers and clients together.
+        # Our workers' usage includes their clients, so it is compared with TensorFlow's servers and clients together.
         result["whole_cpu_ratio"] = _figures.share(
             result["ours"]["cpu_ms"], tensorflow["cpu_ms"] + tensorflow["client_cpu_ms"])
         results.append(result)

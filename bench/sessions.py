@@ -1,4 +1,4 @@
-"""How soon a server is there, and how many sessions a second it takes: ours and TensorFlow's, in turns.
+"""Measures server start-up, and the sessions per second that a server handles: ours and TensorFlow's, in turns.
 
 Run it with `cargo xtask bench sessions`.
 """
@@ -29,7 +29,7 @@ def one_session(target, graph, fetch):
 
 
 class Watched(Server):
-    """A server whose end ends this program, since a TensorFlow client waits for one that is gone."""
+    """A server whose end ends this program, since a TensorFlow client waits for a lost one."""
 
     is_leaving = False
 
@@ -46,7 +46,7 @@ class Watched(Server):
 
 
 def measure(kind, graph, fetch):
-    """Returns how long it takes from starting a server to the end of the first session, and the sessions per second."""
+    """Returns the time from starting a server to the end of the first session, and the sessions per second."""
     port = harness.PORTS.take()
     target = f"grpc://localhost:{port}"
     begin = time.perf_counter()

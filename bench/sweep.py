@@ -1,7 +1,7 @@
-"""How the cost of a step grows: with the bytes of a variable, the number  workers and the number of parameter servers.
+"""Measures how the cost of a step grows with the size of a variable, the number of workers and the number of parameter servers.
 
 Run it with `cargo xtask bench sweep`. One cluster of each side has all the tasks that a point needs; a point uses the first of
-them, and the others idle. Every point is a null step, on both sides in turns.
+them, and the others are idle. Every point is a null step, on both sides in turns.
 """
 import argparse
 import pathlib
@@ -18,12 +18,13 @@ BYTES = [4 << (4 * power) for power in range(8)]
 WORKERS = [1, 2, 4, 8]
 PS = [1, 2, 3, 4]
 MIB = 1 << 20
-# What TensorFlow's tasks, ours and their clients take together for a variable, in its sizes: a few copies each.
+# The memory that TensorFlow's tasks, ours and their clients take together for a variable, in multiples of its size: a few copies
+# each.
 COPIES = 11
 
 
 def points(arguments):
-    """Returns the points as results without figures; the largest comes last, because its memory stays taken."""
+    """Returns the points as empty results; the largest comes last, because its memory stays allocated."""
     made = []
     for workers in arguments.workers:
         for what, floats in (("scalar", 1), ("dense 4 MB", MIB)):
@@ -42,7 +43,7 @@ def points(arguments):
 def measure(point, number, clusters, clients):
     """Measures a point on each side in turns."""
     ps, workers = point["ps"], point["workers"]
-    # A name of its own, since the servers keep the variables of the points before.
+    # A unique name, since the servers keep the variables of previous points.
     case = f"null_step({point['floats']}, {point['variables']}, 'point{number}_')"
     samples = {side: [] for side in SIDES}
     for side in SIDES:

@@ -1,7 +1,9 @@
-"""What encryption costs: steps with and without TLS between tasks, by way of `ferroflow proxy`, and without the flight recorder.
+"""Measures the cost of encryption: steps with and without TLS between tasks, through `ferroflow proxy`, and without the flight
+recorder.
 
-Run it with `cargo xtask bench tls`. All sides are measured in turns. Two kinds of steps: one that moves 100 MB from a ps to a worker, and the
-smallest one. Only tasks encrypt what they send each other, but for the side that goes through the proxy, where the client's calls are, too.
+Run it with `cargo xtask bench tls`. All sides are measured in turns, with two kinds of steps: one that transfers 100 MB from a ps
+to a worker, and the smallest one. Only traffic between tasks is encrypted, except for the side with the proxy, where the client's
+calls are, too.
 """
 import argparse
 import pathlib
@@ -17,7 +19,8 @@ SECONDS = _figures.seconds(1.0)
 ROUNDS = _figures.rounds(9)
 MEGABYTES = 100
 SIDES = ("plain", "tls", "proxy", "no recorder")
-# At most so much may be lost: of the rate at 100 MB, in microseconds of a small step, in those of the proxy, and of a small step by the recorder.
+# The largest accepted losses: of the rate at 100 MB, in microseconds of a small step, the same for the proxy, and of a small step
+# by the recorder.
 LARGE_LOSS_MAX, SMALL_MICROS_MAX, PROXY_MICROS_MAX, RECORDER_LOSS_MAX = 0.10, 20.0, 50.0, 0.01
 
 
@@ -86,12 +89,12 @@ def measure(name, case, sides, clients):
 
 
 def micros(result, side, other):
-    """Returns how much longer a step takes on a side than on another, round by round in the median."""
+    """Returns how much longer a step takes on one side than on another: the median over the rounds."""
     return statistics.median(1e6 / a - 1e6 / b for a, b in zip(result[side]["rates"], result[other]["rates"]))
 
 
 def loss(result, side, other):
-    """Returns which share of the other side's rate is lost, likewise."""
+    """Returns the fraction of the other side's rate that is lost, likewise."""
     return statistics.median(1 - a / b for a, b in zip(result[side]["rates"], result[other]["rates"]))
 
 

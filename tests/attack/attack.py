@@ -1,8 +1,8 @@
-"""`cargo xtask attack [--seconds N]`: a cluster of ours, a client that trains on it, and every attacker at once, twice.
+"""`cargo xtask attack [--seconds N]`: a Ferroflow cluster, a client that trains on it, and all attackers at once, twice.
 
-The training has to end with the right weights, and the 99th percentile of its steps stay below 50 ms in the server. After each round the
-servers must have as many descriptors open and as much memory in their accounts as before, and the second round may add less than 16 MB
-to what a process took after the first.
+The training must end with the right weights, and the 99th percentile of its steps in the server must stay below 50 ms. After each
+round the servers must have as many open descriptors and as much memory in their accounts as before, and after the second round a
+process may have at most 16 MB more than after the first.
 """
 
 import argparse
@@ -26,9 +26,9 @@ IDLE_SECONDS = 25
 GROWTH_BYTES_MAX = 16 << 20
 DIFFERENCE_MAX = 1e-4
 P99_MS_MAX = 50
-# How long what an attack has left may take to go: sessions of clients that are gone are ended, idle memory is given back.
+# How long the effects of an attack may take to disappear: sessions of disconnected clients are ended, idle memory is returned.
 CALM_SECONDS = 60
-# Whom the attackers are, where they may be somebody else: their share is not that of the client who trains.
+# The user that the attackers run as, if possible: then their share isn't that of the training client.
 NOBODY = 65534
 
 FLAGS = ["--memory_limit=4G", "--session_gc_seconds=2"]
@@ -54,7 +54,7 @@ def resident_bytes(task):
 
 
 def ask(task):
-    """Has a server say how it is, and returns its lines."""
+    """Makes a server log its state, and returns the lines."""
     before = len(task.lines)
     task.signal(signal.SIGUSR1)
     task.wait_for(lambda line: len(task.lines) > before and "memory:" in line and line in list(task.lines)[before:], "how it is")
@@ -68,13 +68,13 @@ def state(task):
 
 
 def p99_of_root_ms(lines):
-    """Returns the 99th percentile of the steps of the client who trains, from the arrival of a call to its answer."""
+    """Returns the 99th percentile of the training client's steps, from the arrival of a call to its answer."""
     found = [re.search(r"steps of user root: (\d+) calls, .*p99 ([0-9.]+) ms", line) for line in lines]
     return max((float(one[2]) for one in found if one and int(one[1])), default=None)
 
 
 def wait_for_calm(tasks, before, failures):
-    """Waits until every server is as it was, and says where one isn't."""
+    """Waits until every server is as it was before, and reports differences."""
     give_up = time.monotonic() + CALM_SECONDS
     for task in tasks:
         now = state(task)
@@ -129,7 +129,7 @@ def main():
     cluster = harness.Cluster(ps=1, workers=1, arguments=FLAGS + allowed)
     tasks = list(cluster.tasks.values())
     try:
-        # Once without attackers, so that what every server makes once is there.
+        # Once without attackers, so that every server has created what it creates only once.
         attack(cluster, 0, failures)
         before = {}
         for task in tasks:

@@ -1,7 +1,7 @@
-"""Clients that mean harm: `attackers.py TARGET SECONDS [UID]` runs all of them at once and prints what each of them got.
+"""Malicious clients: `attackers.py TARGET SECONDS [UID]` runs all of them at once and prints each one's results.
 
-Whatever happens to them is right, as long as the server lives and others are served. So an error of theirs is counted by its code
-and is no failure; what they do not expect, such as a call that never ends, is.
+Any outcome for them is acceptable, as long as the server lives and others are served. So their errors are counted by code and are
+no failure; only an outcome that they don't expect, such as a call that never ends, is one.
 """
 
 import collections
@@ -23,7 +23,7 @@ from tensorflow.core.protobuf import config_pb2
 
 tf.disable_v2_behavior()
 
-# A step that takes longer is given up by its own client.
+# The client gives up a step that takes longer.
 STEP_MS = 500
 CALL_SECONDS = 20
 
@@ -55,7 +55,7 @@ def session_request(graph=None, config=None):
 
 
 class Attack:
-    """One way to do harm, over and over until the time is over."""
+    """An attack, repeated until the time is over."""
 
     def __init__(self, address, deadline):
         self.address = address
@@ -68,7 +68,7 @@ class Attack:
 
     @contextlib.contextmanager
     def session(self, graph, config=None):
-        """Yields a session, and closes it. Who floods a server may wait too long for his turn to close one, too."""
+        """Yields a session, and closes it. A client that floods a server may wait too long for its turn to close one, too."""
         config = config or config_pb2.ConfigProto()
         config.operation_timeout_in_ms = STEP_MS
         session = tf.Session(self.target, graph=graph, config=config)
@@ -88,7 +88,7 @@ class Attack:
             self.outcomes[error.__class__.__name__.removesuffix("Error")] += 1
 
     def steps(self, build):
-        """Runs what `build` makes, each time in a session of its own."""
+        """Runs the result of `build`, each time in a new session."""
         while self.go_on():
             graph = tf.Graph()
             with graph.as_default():
@@ -100,7 +100,7 @@ class Attack:
                 self.outcomes["session: " + error.__class__.__name__] += 1
 
     def call(self, path, request, compression=None, channel=None):
-        """Makes one call with the bytes given."""
+        """Makes one call with the given bytes."""
         own = channel or self.channel()
         try:
             method = own.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
@@ -203,7 +203,7 @@ def empty_list():
 
 
 def field(number, content):
-    """Returns a field of a message that holds bytes."""
+    """Returns a bytes field of a message."""
     length, header = len(content), bytearray([number << 3 | 2])
     while True:
         header.append(length & 127 | (128 if length > 127 else 0))
@@ -282,7 +282,7 @@ def garbage(attack):
 
 
 def waiting_receivers(attack):
-    """Asks for tensors of steps that never come, and leaves."""
+    """Asks for tensors of steps that never begin, and disconnects."""
     path = "/tensorflow.WorkerService/RecvTensor"
     while attack.go_on():
         with attack.channel() as channel:
@@ -298,7 +298,7 @@ def waiting_receivers(attack):
 
 
 def foreign_clusters(attack):
-    """Opens sessions whose cluster names addresses where nobody is."""
+    """Opens sessions whose cluster has addresses where nothing listens."""
     while attack.go_on():
         config = config_pb2.ConfigProto()
         job = config.cluster_def.job.add(name="worker")
@@ -339,7 +339,7 @@ def large_feeds(attack):
 
 
 def ended_connections(attack):
-    """Leaves in the middle of steps, again and again."""
+    """Disconnects in the middle of steps, again and again."""
     graph = tf.Graph()
     with graph.as_default():
         out = tf.FIFOQueue(1, tf.float32).dequeue()
@@ -366,7 +366,7 @@ ATTACKS = [
 
 
 def become(user):
-    """Goes on as another user, who may not be able to read what Python is made of: so all of it is loaded before."""
+    """Continues as another user, who may not be able to read Python's files: so everything is loaded before."""
     with tf.Graph().as_default(), tf.Session() as session:
         session.run(next_of(tf.data.Dataset.range(4).filter(lambda x: x > 1).repeat()))
         session.run(tf.while_loop(lambda i: i < 2, lambda i: i + 1, [0]))
@@ -398,7 +398,7 @@ def main():
         attacks.append((way.__name__, attack))
         threads.append(threading.Thread(target=run, args=(way, attack), name=way.__name__, daemon=True))
         threads[-1].start()
-    # The longest call of an attacker's and some more.
+    # The longest call of an attacker, with some margin.
     for thread in threads:
         thread.join(max(0, deadline - time.monotonic()) + 3 * CALL_SECONDS)
     unexpected += [f"{thread.name} has not ended" for thread in threads if thread.is_alive()]

@@ -1,6 +1,6 @@
-"""A client that trains through an attack: `trainer.py TARGET` trains until a line comes in, then checks what it has learned.
+"""A client that trains during an attack: `trainer.py TARGET` trains until it reads a line, then checks the result.
 
-It prints one line of JSON: how many steps it made, how long they took in milliseconds, and how far the weights are from those
+It prints one line of JSON: the number of steps, their durations in milliseconds, and the difference of the weights from those
 that TensorFlow's own session gets by the same steps.
 """
 

@@ -1,4 +1,4 @@
-"""Generates what the programs of the corpus read, in the formats of the public data sets that they were written for."""
+"""Generates the input data of the corpus programs, in the formats of the public data sets that they were written for."""
 
 import gzip
 import io

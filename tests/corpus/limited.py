@@ -1,6 +1,7 @@
-"""`python -m ferroflow`, for a program that ends well after so many steps: CORPUS_STEPS of them, or none at all with 0.
+"""`python -m ferroflow`, for a program that ends successfully after a number of steps: CORPUS_STEPS, or without a limit if it is
+0.
 
-What a program has run is the last line of its output, which `run.py` reads.
+The last line of the output is the number of steps, which `run.py` reads.
 """
 
 import atexit
@@ -16,7 +17,7 @@ STEPS_MAX = int(os.environ.get("CORPUS_STEPS", "0"))
 
 
 class Counter:
-    """Counts the steps of all sessions of this process, and ends it after the last that it may run."""
+    """Counts the steps of all sessions of this process, and ends it after the last allowed one."""
 
     def __init__(self):
         self.steps = 0
@@ -36,7 +37,7 @@ class Counter:
 
 
 def install(counter):
-    """Has the counter see every `Session.run` once TensorFlow is loaded."""
+    """Installs the counter on `Session.run` once TensorFlow is loaded."""
     patch = ferroflow.patch
 
     def patch_and_count():
@@ -57,7 +58,7 @@ def install(counter):
 
 
 def bring_back_scipy_misc():
-    """Gives `scipy.misc` the functions on images that SciPy has dropped and programs of that time use."""
+    """Gives `scipy.misc` the image functions that SciPy has removed and old programs use."""
     import importlib.util
 
     if importlib.util.find_spec("scipy") is None:

@@ -1,5 +1,5 @@
-"""Runs public TensorFlow 1 programs for a few steps each, on our servers and on real TensorFlow's, and writes a table of what became
-of them.
+"""Runs public TensorFlow 1 programs for a few steps each, on our servers and on real TensorFlow's, and writes a table of the
+results.
 
     python tests/corpus/run.py --sources DIRECTORY [--only NAME …] [--servers ferroflow tensorflow] [--table FILE]
 
@@ -44,13 +44,13 @@ class Program:
     script: str
     # Command lines, one for each process of a distributed program; the one of a parameter server says so.
     args: list = dataclasses.field(default_factory=lambda: [""])
-    # The directory to run in, by default the script's.
+    # Generators in data.py, each with the path that it writes to below that directory: "mnist MNIST_data".
     directory: str = None
     # Generators in data.py, each with the path it writes to below that directory: "mnist MNIST_data".
     data: list = dataclasses.field(default_factory=list)
-    # Constants of the program to change, such as a number of epochs or the hosts of its cluster: [file, pattern, replacement].
+    # Constants of the program to change, such as the number of epochs or the hosts of its cluster: [file, pattern, replacement].
     edits: list = dataclasses.field(default_factory=list)
-    # The steps after which it is ended well; 0: it runs to its own end.
+    # The number of steps after which it is ended successfully; 0: it runs to its own end.
     steps: int = STEPS
     # Further directories on the path of modules.
     path: list = dataclasses.field(default_factory=list)
@@ -63,7 +63,7 @@ class Program:
 
 @dataclasses.dataclass
 class Result:
-    """What became of a program."""
+    """The result of a program."""
 
     is_good: bool
     steps: int
@@ -102,7 +102,7 @@ def main():
 
 
 def run_program(program, servers, sources, scratch):
-    """Runs all processes of a program in a copy of its repository, and returns what became of it."""
+    """Runs all processes of a program in a copy of its repository, and returns the result."""
     source = sources / program.repo.replace("/", "+")
     if not (source / program.script).exists():
         return Result(False, 0, f"{source / program.script} is not there: bring {program.repo} at {program.commit}")
@@ -142,7 +142,7 @@ def run_program(program, servers, sources, scratch):
 
 
 def wait(processes, scratch):
-    """Waits for all that train; a parameter server never ends on real TensorFlow, and is ended."""
+    """Waits for all training processes; a parameter server never exits on real TensorFlow, and is ended."""
     steps, problems = 0, []
     for number, (line, _, process) in enumerate(processes):
         if is_parameter_server(line):
@@ -169,9 +169,9 @@ def module_of(program, directory, script):
 
 
 def rewrite(tree, program, scratch):
-    """Changes constants of the program: what its entry says, absolute directories, and ports that others may use.
+    """Changes constants of the program: those in its entry, absolute directories, and ports that others may use.
 
-    Returns what is wrong with the entry, if anything is.
+    Returns errors in the entry, if there are any.
     """
     ports = {}
     for path in tree.rglob("*.py"):
@@ -189,7 +189,7 @@ def rewrite(tree, program, scratch):
 
 
 def new_port(ports, key):
-    """Returns a port that is free, below those that the kernel gives out."""
+    """Returns a free port, below those that the kernel assigns."""
     for port in range(21000 + os.getpid() % 5000, 32000):
         if port in ports.values():
             continue

@@ -1,4 +1,4 @@
-"""A real TensorFlow server in the place of our binary, that ends when the program that started it says that it is done."""
+"""A real TensorFlow server in place of our binary, which exits when the program that started it reports that it is done."""
 
 import os
 import pathlib

@@ -1,7 +1,7 @@
-"""Holds the manifests of `deploy/` to the schemas of Kubernetes, and every task's TF_CONFIG to the tasks that there are.
+"""Checks the manifests of `deploy/` against the schemas of Kubernetes, and every task's TF_CONFIG against the existing tasks.
 
-Kinds that Kubernetes itself doesn't have (TFJob, JobSet, ClusterTrainingRuntime) have no schema here: of them the templates of Jobs
-and pods are checked. Where there is kubectl, what it renders is checked as well.
+Kinds that aren't part of Kubernetes itself (TFJob, JobSet, ClusterTrainingRuntime) have no schema here: only their templates of
+Jobs and pods are checked. If kubectl is installed, its rendered output is checked as well.
 """
 
 import json
@@ -15,7 +15,7 @@ import kubernetes_validate
 import yaml
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
-# The oldest version that has every field in use.
+# The oldest version with all used fields.
 VERSION = "1.31"
 KINDS = {"ConfigMap", "Job", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget", "Service"}
 
@@ -45,7 +45,7 @@ def main():
 
 
 def check_all(documents):
-    """Yields what is wrong with these objects, which belong together."""
+    """Yields the errors in these objects, which belong together."""
     for document in documents:
         kind = document["kind"]
         name = f"{kind} {document['metadata']['name']}"
@@ -72,7 +72,7 @@ def complaints_of(name, document):
 
 
 def walk(value):
-    """Yields every mapping inside of a document."""
+    """Yields every mapping in a document."""
     if isinstance(value, dict):
         yield value
         value = value.values()
@@ -90,7 +90,7 @@ def pod_templates(document):
 
 
 def check_confinement(name, pod):
-    """Yields what a pod may do that no task needs."""
+    """Yields permissions of a pod that no task needs."""
     if pod.get("securityContext", {}).get("runAsNonRoot") is not True:
         yield f"{name}: runs as root"
     if pod.get("automountServiceAccountToken") is not False:
@@ -104,7 +104,7 @@ def check_confinement(name, pod):
 
 
 def check_tf_configs(name, document, documents):
-    """Yields what is wrong with the TF_CONFIG of the Jobs in a document."""
+    """Yields the errors in the TF_CONFIG of the Jobs in a document."""
     clusters = [other["data"]["cluster"] for other in documents if other["kind"] == "ConfigMap"]
     for spec in (item for item in walk(document) if item.get("completionMode") == "Indexed"):
         for index in range(spec["completions"]):
@@ -124,14 +124,14 @@ def check_tf_configs(name, document, documents):
 
 
 def expand(value, known):
-    """Returns a value with its $(NAME)s, as Kubernetes does; none where one isn't known."""
+    """Returns a value with its $(NAME)s expanded as in Kubernetes; None if one isn't known."""
     if value is None or any(known.get(name) is None for name in re.findall(r"\$\((\w+)\)", value)):
         return None
     return re.sub(r"\$\((\w+)\)", lambda match: known[match.group(1)], value)
 
 
 def check_kustomization(path):
-    """Yields the files that a kustomization names and that aren't there, and those beside it that it doesn't name."""
+    """Yields files that a kustomization names but that don't exist, and those beside it that it doesn't name."""
     named = yaml.safe_load(path.read_text())["resources"]
     for resource in named:
         if not (path.parent / resource).exists():
@@ -142,7 +142,7 @@ def check_kustomization(path):
 
 
 def check_names_of_base():
-    """Yields the addresses of the cluster that are not those of a pod of a Job, and what is wrong with the TF_CONFIGs."""
+    """Yields addresses of the cluster that aren't those of a Job's pod, and errors in the TF_CONFIGs."""
     base = DEPLOY / "kubernetes/base"
     paths = [path for path in sorted(base.glob("*.yaml")) if path.name != "kustomization.yaml"]
     documents = [document for path in paths for document in yaml.safe_load_all(path.read_text())]
@@ -160,7 +160,7 @@ def check_names_of_base():
 
 
 def render(directory):
-    """Returns what kubectl makes of a kustomization."""
+    """Returns kubectl's rendering of a kustomization."""
     if shutil.which("kubectl") is None:
         return None
     command = ["kubectl", "kustomize", str(DEPLOY / directory)]

@@ -1,4 +1,4 @@
-"""Fixtures of the interop tests, and the watchdog that ends a test which hangs."""
+"""Fixtures of the interop tests, and the watchdog that ends a hanging test."""
 
 import faulthandler
 import os
@@ -6,7 +6,7 @@ import sys
 import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Otherwise TensorFlow computes with oneDNN on some processors and not on others, here and in the servers that tests start.
+# Otherwise TensorFlow uses oneDNN on some processors and not on others, here and in the servers that tests start.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Session targets are on loopback, whatever the machine's proxy settings are.
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
@@ -33,7 +33,7 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Shows what tests noted about TensorFlow, such as that it crashes."""
+    """Shows the tests' notes about TensorFlow, such as crashes."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports if getattr(report, "when", "") == "call"]
     notes = [(report.nodeid, text) for report in reports for kind, text in report.user_properties if kind == NOTE]
     if notes:
@@ -43,7 +43,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 class Watchdog:
-    """Ends a test that hangs: first its servers, so that a blocked client call fails, then the whole run."""
+    """Ends a hanging test: first its servers, so that a blocked client call fails, then the whole run."""
 
     def __init__(self, name, limit_secs):
         self._done = threading.Event()
@@ -72,7 +72,7 @@ class Watchdog:
 
 @pytest.fixture(scope="session")
 def server_kind():
-    """Which servers are under test: ours, or with FERROFLOW_INTEROP_AGAINST=tensorflow real ones."""
+    """The servers under test: ours, or with FERROFLOW_INTEROP_AGAINST=tensorflow real ones."""
     return harness.default_kind()
 
 
@@ -95,7 +95,7 @@ def tf_cluster(request):
 
 @pytest.fixture(scope="module")
 def shared_cluster(request):
-    """One ps and two workers that all tests of a module share: they must not hurt it."""
+    """One ps and two workers that all tests of a module share: tests must not damage it."""
     made = harness.Cluster(ps=1, workers=2)
     yield made
     made.stop()
@@ -112,7 +112,7 @@ def graph():
 
 @pytest.fixture
 def processes(request):
-    """A list to put client processes in; what still runs at the end of the test is killed."""
+    """A list for client processes; those that still run at the end of the test are killed."""
     made = []
     yield made
     for process in made:

@@ -1,7 +1,7 @@
-"""Starts tasks of a cluster as processes, ours or real TensorFlow's, and tells what hung when one does.
+"""Starts tasks of a cluster as processes, ours or real TensorFlow's, and reports what hung.
 
-A task counts as up when it has said so on its standard output; nothing here waits for a time to pass. Time-outs exist
-only as watchdogs: they end a wait that would otherwise never end, and name what was waited for.
+A task counts as up when its standard output says so; nothing here sleeps. Time-outs are only watchdogs: they end a wait that
+would otherwise never end, and name what was waited for.
 """
 
 import atexit
@@ -34,12 +34,12 @@ TENSORFLOW = "tensorflow"
 # Loaded here, because little is safe between fork and exec.
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
-# What starts a program that ends with this process, where the system has it (util-linux).
+# The command that starts a program that ends with this process, if the system has it (util-linux).
 DIES_WITH_PARENT = ["setpriv", "--pdeathsig=KILL"]
 if not shutil.which("setpriv") or subprocess.run([*DIES_WITH_PARENT, "true"], capture_output=True).returncode != 0:
     DIES_WITH_PARENT = []
 
-# A script that puts a test run in the background leaves it with SIGINT ignored, and so all that the run starts.
+# A script that puts a test run in the background leaves SIGINT ignored, also for all processes that the run starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -49,20 +49,20 @@ LOG_LINES_SHOWN = 60
 
 
 def note(text):
-    """Keeps a line about the running test that is shown at the end of the run, whether the test passes or not."""
+    """Records a line about the running test that is shown at the end of the run, whether the test passes or not."""
     TAKE_NOTE(str(text))
 
 
-# The conftest puts in what belongs to the running test.
+# Set by the conftest for the running test.
 TAKE_NOTE = print
 
 
 class HarnessError(AssertionError):
-    """Something that the test stands on failed; the message holds the logs."""
+    """A prerequisite of the test failed; the message contains the logs."""
 
 
 def ferroflow_bin():
-    """Returns the path of our binary: FERROFLOW_BIN, or what cargo last built."""
+    """Returns the path of our binary: FERROFLOW_BIN, or the one that cargo last built."""
     if default_kind() == TENSORFLOW:
         return tensorflow_stand_in()
     named = os.environ.get("FERROFLOW_BIN")
@@ -94,7 +94,7 @@ def tensorflow_stand_in():
 
 @functools.cache
 def lower_levels():
-    """Returns the levels of instructions that this processor has below the one that servers use."""
+    """Returns this processor's instruction levels below the one that servers use."""
     if default_kind() == TENSORFLOW:
         return []
     output = subprocess.run([ferroflow_bin(), "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -104,15 +104,15 @@ def lower_levels():
 
 
 def default_kind():
-    """Returns which servers the tests run against; real TensorFlow's show that a test itself is right."""
+    """Returns the kind of servers under test; with real TensorFlow's, the run checks the tests themselves."""
     return os.environ.get("FERROFLOW_INTEROP_AGAINST", FERROFLOW)
 
 
 class Ports:
-    """Hands out loopback ports that nobody else takes.
+    """Returns loopback ports that nothing else uses.
 
-    They lie below the range that the kernel picks outgoing ports from, in a block that belongs to this process for as
-    long as it holds the block's first port, so that two test runs on one machine don't meet.
+    They are below the range of the kernel's outgoing ports, in a block that belongs to this process as long as it holds the
+    block's first port, so that two test runs on one machine don't collide.
     """
 
     FIRST, LAST, BLOCK = 12000, 32000, 100
@@ -164,7 +164,7 @@ LIVE = set()
 
 
 class Process:
-    """A child process whose output is read as it comes and kept for the failure message."""
+    """A child process whose output is read as it arrives, and kept for failure messages."""
 
     STDIN = subprocess.DEVNULL
 
@@ -181,7 +181,7 @@ class Process:
 
     def start(self):
         environment = dict(os.environ)
-        # A proxy of the environment must not come between tasks on loopback, neither for us nor for TensorFlow.
+        # A proxy from the environment must not come between tasks on loopback, for us or for TensorFlow.
         environment.update({"no_proxy": "*", "NO_PROXY": "*", "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "1"})
         environment.update(self.env)
         self._finished_reading = False
@@ -219,7 +219,7 @@ class Process:
             self._changed.notify_all()
 
     def wait_for(self, predicate, what, timeout_secs=READY_WATCHDOG_SECS):
-        """Waits until a line for which `predicate` is true has been printed, and returns its value."""
+        """Waits until a line for which `predicate` is true has been printed, and returns its result."""
         seen = []
 
         def look():
@@ -248,7 +248,7 @@ class Process:
         return self._process.returncode
 
     def expect_success(self, timeout_secs=EXIT_WATCHDOG_SECS):
-        """Waits for the end and returns the whole output; another exit code than 0 fails the test."""
+        """Waits for the end and returns the whole output; any exit code except 0 fails the test."""
         code = self.wait(timeout_secs)
         if code != 0:
             raise HarnessError(f"{self.name} ended with {code}\n{self.log()}")
@@ -258,7 +258,7 @@ class Process:
         self._process.send_signal(number)
 
     def kill(self):
-        """Ends the process as a power cut would."""
+        """Ends the process as a power failure would."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
         if self._process is not None:
@@ -309,7 +309,7 @@ def server_program(kind):
 
 
 class Cluster:
-    """The tasks of one cluster and the addresses that all of them know."""
+    """The tasks of one cluster and their addresses."""
 
     def __init__(self, ps=1, workers=2, kind=None, kinds=None, jobs=None, start=True, arguments=(), env=None):
         """Starts `ps` and `workers` tasks; `kinds` maps a job or a (job, index) to a kind, for mixed clusters."""
@@ -365,7 +365,7 @@ def cluster_flags(spec):
 
 
 def script(name, *arguments, ferroflow=False, env=None, cwd=None, label=None):
-    """Starts a training script with the venv's Python, with `python -m ferroflow` in front if asked for."""
+    """Starts a training script with the venv's Python, optionally with `python -m ferroflow`."""
     path = SCRIPTS / name
     front = ["-m", "ferroflow"] if ferroflow else []
     environment = {"PYTHONPATH": str(ROOT / "python"), "FERROFLOW_BIN": ferroflow_bin() if ferroflow else ""}
@@ -378,15 +378,15 @@ def script(name, *arguments, ferroflow=False, env=None, cwd=None, label=None):
 def results(output):
     """Returns the JSON objects that a script printed after the word `RESULT`.
 
-    A line may hold more than that: what another thread writes to the standard error can come before the object, or before the
-    end of its line.
+    A line may contain more than that: another thread's output on standard error can come before the object, or before the end of
+    its line.
     """
     decoder = json.JSONDecoder()
     return [decoder.raw_decode(part)[0] for part in re.split(r"RESULT (?={)", output)[1:]]
 
 
 def die_with_parent():
-    """Runs in the child: a test run that is killed must not leave servers behind."""
+    """Runs in the child: servers must not outlive a test run that is killed."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,8 +1,7 @@
-"""Prints TensorFlow's op definitions as the Rust literals that the `ops` crate holds.
+"""Prints TensorFlow's op definitions as the Rust literals of the `ops` crate.
 
-The strings inside a literal are those of TensorFlow's own registration language, with every
-short-hand spelled out, so that one OpDef has exactly one text: `literal(op)` is the judge when a
-test compares our definitions with the installed TensorFlow's.
+The strings in a literal are in TensorFlow's registration language, with every short-hand spelled out, so that one OpDef has
+exactly one text: a test compares our definitions with `literal(op)` of the installed TensorFlow's.
 
     python opdef.py MatMul Conv2D      # these ops
     python opdef.py --all              # every registered op, sorted by name
@@ -46,7 +45,7 @@ def registered_ops():
 
 
 def literal(op, indent=""):
-    """Returns the Rust literal of an OpDef, as rustfmt would leave it at this indent."""
+    """Returns the Rust literal of an OpDef, as rustfmt would format it at this indent."""
     inner = indent + "    "
     return "\n".join([
         indent + "OpDef {",
@@ -60,7 +59,7 @@ def literal(op, indent=""):
 
 
 def fields(op):
-    """Returns the definition as plain data, for comparing without regard to layout."""
+    """Returns the definition as plain data, for comparison without layout."""
     return {
         "name": op.name,
         "inputs": [arg_text(arg) for arg in op.input_arg],
@@ -130,7 +129,7 @@ def scalar_text(kind, item):
 
 
 def float_text(value):
-    """Returns the shortest decimal that reads back as the same 32-bit float."""
+    """Returns the shortest decimal that parses to the same 32-bit float."""
     if math.isinf(value) or math.isnan(value):
         return str(value)
     return str(np.float32(value))

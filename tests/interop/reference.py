@@ -1,11 +1,11 @@
-"""TensorFlow's own session as the reference, in a process of its own that may die.
+"""TensorFlow's own session as the reference, in a separate process that may crash.
 
-Some inputs that must be refused end TensorFlow's process instead, and which ones depends on the processor: with oneDNN, which
-newer processors get by default, there are others. So graphs go to a process that only runs them. It forks a child for every
-session. When the child dies, `run` raises `Crashed`, which says how, and the next `run` has a new child.
+Some inputs that must be refused crash TensorFlow's process instead, and which ones depends on the processor: with oneDNN, the
+default on newer processors, there are others. So a separate process runs the graphs. It forks a child for every session. If the
+child crashes, `run` raises `Crashed` with the reason, and the next `run` has a new child.
 
-It uses oneDNN as this process does, which the tests have off so that results don't depend on the processor, or where a test
-asks for it.
+It uses oneDNN if this process does: the tests turn it off, so that results don't depend on the processor, except where a test
+turns it on.
 """
 
 import atexit
@@ -24,7 +24,7 @@ LINES_SHOWN = 8
 
 
 class Crashed(Exception):
-    """TensorFlow's process died in the middle of a step."""
+    """TensorFlow's process crashed in the middle of a step."""
 
     def __init__(self, how, lines):
         super().__init__(f"TensorFlow crashes here: {how}\n" + "\n".join(lines))
@@ -49,11 +49,11 @@ class Reference:
         harness.LIVE.add(self)
 
     def fork(self, connection, errors):
-        """Makes a child that serves one session on a connection and writes its complaints to a file."""
+        """Creates a child that serves one session on a connection and writes its errors to a file."""
         socket.send_fds(self._control, [b"f"], [connection.fileno(), errors.fileno()])
 
     def wait(self):
-        """Waits for the end of the child and tells how it ended."""
+        """Waits for the end of the child and returns how it ended."""
         answer = self._control.recv(64).decode()
         if not answer:
             raise AssertionError(f"the process of the reference ended: {self._process.stderr.read().decode()[-2000:]}")
@@ -78,7 +78,7 @@ REFERENCES = {}
 
 
 def reference(onednn=False):
-    """Returns the process, started when first asked for."""
+    """Returns the process, started on first use."""
     if onednn not in REFERENCES:
         REFERENCES[onednn] = Reference(onednn)
     return REFERENCES[onednn]
@@ -98,7 +98,7 @@ class Session:
             "initializers": names(tf, initializers),
         }
         self._stream = self._errors = None
-        # The process of the session, once a step has run.
+        # The session's process, once a step has run.
         self.pid = None
 
     def __enter__(self):
@@ -125,7 +125,7 @@ class Session:
         except Crashed:
             if is_new:
                 raise
-            # It may be the work of a step before this one that wrote where it must not. A child that ran nothing else tells.
+            # An earlier step may have corrupted memory. A child that runs nothing else decides that.
             values = self._step(fetches, feed)
         return self._tf.nest.pack_sequence_as(fetches, values, expand_composites=True)
 
@@ -147,7 +147,7 @@ class Session:
         try:
             [self.pid] = self._ask(self._opening)
         except self._tf.errors.OpError:
-            # A child whose session did not begin serves no steps.
+            # A child whose session was not created serves no steps.
             self.close()
             raise
 
@@ -182,7 +182,7 @@ def kill_all():
 
 
 def main(control):
-    """Forks for each session that is asked for, one at a time, and tells how each child ended."""
+    """Forks for each requested session, one at a time, and reports how each child ended."""
     import tensorflow.compat.v1 as tf
 
     tf.disable_v2_behavior()
@@ -221,7 +221,7 @@ def serve(tf, stream):
         except tf.errors.OpError as error:
             answer = ("error", error.error_code, error.message)
         except UnicodeDecodeError as error:
-            # The step failed, and its message is not text: TensorFlow's Python loses the code with it.
+            # The step failed, and its message isn't text: TensorFlow's Python then loses the code.
             answer = ("error", tf.errors.UNKNOWN, f"a message that can't be read: {error}")
         except Exception:
             answer = ("broken", traceback.format_exc())

@@ -1,6 +1,6 @@
-"""The drivers of bench/ do what they say, in a fraction of a second for each case: nothing here asks how fast anything is.
+"""Tests that the drivers of bench/ work, with a fraction of a second for each case; speeds are not checked.
 
-Where a real TensorFlow server would take longer to start than all the rest, ours stands in for it.
+Our servers replace real TensorFlow servers where those would take longer to start than everything else.
 """
 
 import json
@@ -28,7 +28,7 @@ BENCH = harness.ROOT / "bench"
 
 
 def start_driver(directory, part, *arguments, stand_in=False, rounds=2, binary=None, environment=None):
-    """Starts a driver that puts its results in a directory."""
+    """Starts a driver that writes its results to a directory."""
     environment = {**(environment or {}), "FERROFLOW_BIN": binary or harness.ferroflow_bin(), "FERROFLOW_BENCH_SECONDS": "0.1",
                    "FERROFLOW_BENCH_ROUNDS": str(rounds), "FERROFLOW_BENCH_OUTPUT": str(directory),
                    "FERROFLOW_BENCH_LOGS": str(directory / "logs"), "FERROFLOW_BENCH_STAND_IN": "1" if stand_in else ""}
@@ -36,14 +36,14 @@ def start_driver(directory, part, *arguments, stand_in=False, rounds=2, binary=N
 
 
 def finish_driver(directory, process):
-    """Waits for a driver's end; returns its exit code and what it printed."""
+    """Waits for a driver to end; returns its exit code and its output."""
     code, output = process.wait(DRIVER_WATCHDOG_SECS), "\n".join(process.lines)
     assert not started_by_driver(directory), f"{process.name} left processes behind"
     return code, output
 
 
 def started_by_driver(directory):
-    """Returns the processes of a driver that still run, with their command lines: all inherit its environment."""
+    """Returns the running processes of a driver, with their command lines: all inherit its environment."""
     mark = f"FERROFLOW_BENCH_OUTPUT={directory}".encode()
     found = {}
     for process in pathlib.Path("/proc").glob("[0-9]*"):
@@ -57,7 +57,7 @@ def started_by_driver(directory):
 
 
 def check_part(directory, part, cases, *arguments, kept=(), **options):
-    """Runs a driver and checks that results and page hold these cases, with ratios and spreads; returns both."""
+    """Runs a driver and checks that results and page contain these cases, with ratios and spreads; returns both."""
     code, output = finish_driver(directory, start_driver(directory, part, *arguments, **options))
     assert code == 0, output
     results = {result["case"]: result for result in json.loads((directory / "results" / f"{part}.json").read_text())}

@@ -1,4 +1,5 @@
-"""Functions of a Python program, which its own process serves under `python -m ferroflow`: py_func, numpy_function, from_generator."""
+"""Functions of a Python program, which its own process serves under `python -m ferroflow`: py_func, numpy_function,
+from_generator."""
 
 import signal
 
@@ -172,6 +173,6 @@ def test_the_end_of_a_client_fails_the_step_that_waits_for_it(processes, tmp_pat
     client.wait_for(lambda line: "ENTERED" in line, "that its function runs")
     client.signal(signal.SIGKILL)
     client.wait()
-    # The server is none the worse for it.
+    # The server is unaffected.
     with tf.Graph().as_default(), tf.Session(made.target) as session:
         assert session.run(tf.constant(1.0)) == 1.0

@@ -1,4 +1,5 @@
-"""The canned estimators of `ferroflow::estimator` go on with TensorFlow's checkpoints and take the same steps, and the other way round."""
+"""The canned estimators of `ferroflow::estimator` resume from TensorFlow's checkpoints and run the same steps, and the other way
+round."""
 
 import os
 import shutil
@@ -89,7 +90,7 @@ def test_ten_steps_from_the_same_checkpoint(kind, program, tmp_path):
     for name, value in evaluation.items():
         assert measured[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
 
-    # And back: TensorFlow goes on with what we have saved.
+    # And back: TensorFlow resumes from our checkpoint.
     shutil.copytree(ours, back)
     relocate(back, ours)
     train(theirs)

@@ -1,4 +1,4 @@
-"""Collective ops: groups of tasks of ours, of real TensorFlow's and of both, which stand in one ring."""
+"""Collective ops: groups of Ferroflow tasks, of real TensorFlow tasks and of both, in one ring."""
 
 import itertools
 import threading
@@ -16,7 +16,7 @@ GROUP = 11
 STEP_WATCHDOG_MS = 120_000
 OURS, THEIRS = "ours", harness.TENSORFLOW
 
-# Ours stands for the servers under test.
+# "Ours" means the servers under test.
 MIXES = {
     "two": [OURS, OURS],
     "three": [OURS, OURS, OURS],
@@ -35,7 +35,7 @@ MERGES = {"Add": np.add, "Mul": np.multiply, "Min": np.minimum, "Max": np.maximu
 
 
 class Member(harness.Process):
-    """One task of a job whose first task leads the collective groups."""
+    """One task of a job whose first task is the leader of the collective groups."""
 
     def __init__(self, kind, addresses, index, devices, directory):
         definition = tf.train.ServerDef(protocol="grpc", job_name="worker", task_index=index)
@@ -68,7 +68,7 @@ class Members:
         self.devices = [device for task in self.tasks for device in task.devices]
 
     def run_each(self, build, feeds, tries=1):
-        """Runs a graph of its own on each task, with a session of its own; returns what each has fetched or raised."""
+        """Runs a separate graph on each task, with a session of its own; returns what each has fetched or raised."""
         results = [None] * len(self.tasks)
 
         def run(index):
@@ -106,7 +106,7 @@ def members(request, tmp_path):
 
 
 def run_all(jobs):
-    """Runs jobs at once, each in a thread; what one raises is raised here."""
+    """Runs jobs in parallel, each in a thread; an exception in one is raised here."""
     raised = []
 
     def guarded(job):
@@ -151,7 +151,7 @@ def scalars(*numbers):
 
 
 def every_op(devices):
-    """Returns fetches on all devices, and what each must be."""
+    """Returns fetches on all devices, and their expected values."""
     size, keys = len(devices), itertools.count(1)
     fetches, expected = [], []
 
@@ -296,7 +296,7 @@ def test_communicators_number_their_ops_and_rank_their_members(members, graph, s
     fetches = []
     for index, device in enumerate(made.devices):
         with tf.device(device):
-            # The ranks that users give run against those of the devices.
+            # The user's ranks are in the reverse order of the devices.
             communicator = tf.raw_ops.CollectiveInitializeCommunicator(
                 group_key=GROUP, rank=size - 1 - index, group_size=size)
             total = tf.raw_ops.CollectiveReduceV3(input=values[index], communicator=communicator, group_assignment=[],
@@ -426,7 +426,7 @@ def test_a_member_that_dies_is_named_to_all_others(members, mix, in_one_graph, s
     errors = [None] * size
 
     def run(index):
-        """Runs a step with all, and another one that the last member never begins."""
+        """Runs a step with all members, and another one that the last member never begins."""
         with tf.Graph().as_default():
             with tf.device(made.devices[index]):
                 fed, fetches = reduce_fed(size)(index)
@@ -461,8 +461,8 @@ def test_a_member_that_dies_is_named_to_all_others(members, mix, in_one_graph, s
             dying.join()
             errors[:-1] = [caught.value] * (size - 1)
             if made.tasks[0].kind == harness.TENSORFLOW:
-                # The step ends, but a master of TensorFlow never ends its session: it waits for the dead task to clean up, also when all
-                # tasks are TensorFlow's. So nobody asks it to.
+                # The step ends, but a TensorFlow master never ends its session: it waits for the dead task to clean up, even if
+                # all tasks are TensorFlow's. So the test doesn't close it.
                 session._closed = True
     else:
         run_all([lambda index=index: run(index) for index in range(size)])
@@ -484,7 +484,7 @@ def test_a_member_that_was_restarted_joins_its_group_again(members, server_kind)
     made.tasks[1].kill()
     made.tasks[1].lines.clear()
     made.tasks[1].start().wait_ready()
-    # Those that knew the member from before notice with the first step, and try again as a MonitoredSession does.
+    # Those that knew the previous member notice with the first step, and retry as a MonitoredSession does.
     results = made.run_each(reduce_fed(2), values, tries=20)
     for result in results:
         assert isinstance(result, list), result

@@ -1,4 +1,5 @@
-"""Estimator programs as five processes under TF_CONFIG: chief, worker, two ps and an evaluator, all of which end by themselves."""
+"""Estimator programs as five processes under TF_CONFIG: chief, worker, two ps and an evaluator, all of which exit by
+themselves."""
 
 import json
 import re
@@ -41,7 +42,7 @@ class Job:
         self.tasks[job, index] = self.start(job, index)
 
     def wait(self):
-        """Waits until all have ended with 0; returns what the evaluator found and everybody's output."""
+        """Waits until all have exited with 0; returns the evaluation and everybody's output."""
         outputs = {name: self.tasks[name].expect_success(ENDING_SECS) for name in self.names}
         found = harness.results(outputs["evaluator", 0])[-1] if ("evaluator", 0) in outputs else None
         return found, outputs
@@ -77,7 +78,7 @@ def test_a_model_fn_goes_on_when_a_ps_is_killed(processes, tmp_path):
     job.restart("ps", 1)
     found, outputs = job.wait()
     assert found["global_step"] >= 600 and found["accuracy"] >= 0.9, found
-    # Whoever has lost the session has made another one, in the same process.
+    # A process that lost its session has created another one, without restarting.
     assert "DONE chief" in outputs["chief", 0] and "DONE worker" in outputs["worker", 0]
 
 
@@ -107,7 +108,7 @@ def test_a_warm_start(processes, tmp_path):
     Job(processes, tmp_path / "first", "--max_steps=300").wait()
     found, outputs = Job(processes, tmp_path / "second", "--max_steps=20", f"--warm_start={tmp_path / 'first'}").wait()
     assert "Warm-starting" in outputs["chief", 0]
-    # In so few steps it hasn't learned it anew.
+    # It can't have learned that again in so few steps.
     assert found["accuracy"] >= 0.85, found
 
 

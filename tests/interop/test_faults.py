@@ -1,4 +1,4 @@
-"""Tasks that die, come back, or never were there: what the client gets, and that others go on."""
+"""Tasks that are lost, come back, or never existed: the client's errors, and that other tasks continue."""
 
 import re
 import signal
@@ -16,12 +16,12 @@ tf.disable_v2_behavior()
 
 PS = "/job:ps/task:0"
 PS_NAME = "/job:ps/replica:0/task:0"
-# What a client that uses a lost task may get: MonitoredSession recovers from both.
+# The possible errors of a client that uses a lost task: MonitoredSession recovers from both.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 
 
 class BlockedStep:
-    """A step that has begun on the worker and waits on a queue of the ps; `error` is what it ended with."""
+    """A step that has begun on the worker and waits on a queue of the ps; `error` is its error."""
 
     def __init__(self, made, session):
         with tf.device("/job:worker/task:1"):
@@ -52,12 +52,12 @@ class BlockedStep:
 
 
 def close(session):
-    """Closes a session while it has a master: without one TensorFlow's client would try forever, if need be when the
-    session is garbage."""
+    """Closes a session while its master runs: without one TensorFlow's client would retry forever, possibly when the session is
+    garbage-collected."""
     try:
         session.close()
     except tf.errors.AbortedError:
-        # The master is another one.
+        # The master is a different one.
         pass
 
 
@@ -140,7 +140,7 @@ with tf.Session(sys.argv[1]) as session:
     with tf.Session(made.target) as session:
         session.run(told)
         client.kill()
-        # The dead client's dequeue goes when its connection is seen to be gone; until then it takes what comes.
+        # The dead client's dequeue is cancelled when its connection is seen to be closed; until then it takes elements.
         while session.run([put, size])[1] == 0 and session.run(size) == 0:
             pass
         assert session.run(queue.dequeue()) == 5.0

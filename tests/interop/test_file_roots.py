@@ -1,4 +1,4 @@
-"""Ops that touch files reach only what `--file_root` and `--read_only` let them, each one with the real client."""
+"""File ops access only what `--file_root` and `--read_only` allow, each op with the real client."""
 
 import os
 

@@ -154,7 +154,7 @@ def test_functions_that_call_themselves(cluster, graph, server_kind):
         for thread in threads:
             thread.join()
         assert len(errors) == 8 and all(isinstance(error, tf.errors.FailedPreconditionError) for error in errors), errors
-        # The server lives on.
+        # The server stays alive.
         assert session.run("plain:0", {"n:0": 7}) == 7
     assert made.worker().returncode is None
 

@@ -1,4 +1,4 @@
-"""How data gets into a graph: readers behind queues, datasets, tables, sparse tensors, and lists."""
+"""Input pipelines in graphs: readers behind queues, datasets, tables, sparse tensors, and lists."""
 
 import os
 

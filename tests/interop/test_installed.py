@@ -1,4 +1,4 @@
-"""The module as a wheel installs it: it runs the binary that came along, and no other. `cargo xtask wheel` tries a real wheel."""
+"""The module as a wheel installs it: it runs the binary in the wheel, and no other. `cargo xtask wheel` tests a real wheel."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import harness
 
 
 def install(site):
-    """Lays the module and a stand-in for the binary out as pip does."""
+    """Installs the module and a stand-in for the binary as pip does."""
     shutil.copytree(harness.ROOT / "python/ferroflow", site / "ferroflow", ignore=shutil.ignore_patterns("__pycache__"))
     binary = site.parent / "bin" / "ferroflow"
     binary.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What a client prepares stays usable, however many other runs its session has compiled since, and ends with the session."""
+"""Prepared runs of a client stay usable, however many other runs its session has compiled since, and end with the session."""
 
 import re
 import signal
@@ -39,7 +39,7 @@ def test_a_callable_and_a_partial_run_outlive_many_other_runs(shared_cluster, gr
 
 
 def memory_bytes(task):
-    """Asks a server what its accounts hold."""
+    """Makes a server log what its accounts hold."""
     before = len(task.lines)
     task.signal(signal.SIGUSR1)
     said = task.wait_for(lambda _: [line for line in list(task.lines)[before:] if "memory:" in line], "what its accounts hold")

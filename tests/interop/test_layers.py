@@ -1,5 +1,5 @@
-"""The layers, losses and metrics of the Rust library have the variables of TensorFlow's, restore TensorFlow's checkpoints, and have
-the same results and gradients then."""
+"""The layers, losses and metrics of the Rust library have TensorFlow's variables, restore TensorFlow's checkpoints, and then have
+the same results and gradients."""
 
 import os
 import subprocess
@@ -220,7 +220,7 @@ def constraints(fetches):
 
 
 GRAPHS = {"layers": layers, "rnn": rnn, "losses": losses, "constraints": constraints}
-# What a step changes besides what it returns.
+# The side effects of a step.
 CHANGES = {"layers": "updates", "constraints": "train"}
 
 

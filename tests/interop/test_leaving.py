@@ -1,6 +1,7 @@
-"""Waiting and ending under `python -m ferroflow`: who waits says for what, and starts and ends without waiting longer.
+"""Waiting and exiting under `python -m ferroflow`: waiting tasks say what they wait for, and start and exit without further
+delay.
 
-The script asks for waits of days where TensorFlow's defaults are 30 and 120 seconds: a wait that isn't cut short hangs the test.
+The script requests waits of days where TensorFlow's defaults are 30 and 120 seconds: a wait that isn't cut short hangs the test.
 """
 
 import subprocess
@@ -50,11 +51,11 @@ def test_a_worker_starts_when_the_chief_is_ready_and_both_end(processes, mode):
     assert "not initialized" in said and "global_step" in said, said
     chief.tell()
     worker.wait_for(lambda line: "the chief is ready" in line, "that it need not wait any more")
-    # Not before: a chief that has left when a worker looks for it ends the worker, too.
+    # Not before: if the chief has exited when a worker looks for it, the worker exits, too.
     chief.tell()
     for process in (chief, worker):
         assert "DONE" in process.expect_success()
-    # Its program may have asked for it, so another job can still use it.
+    # Its program may have requested it, so another job can still use it.
     assert ps.returncode is None
 
 

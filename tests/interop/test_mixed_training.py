@@ -27,7 +27,7 @@ def test_rust_and_tensorflow_workers_train_one_model(ferroflow_bin, processes, m
     script = harness.HERE / "scripts" / "beside_rust.py"
     theirs = start("tensorflow worker", [sys.executable, str(script), "--task_index=1"])
     if mode == "asynchronous":
-        # The chief alone would soon be done: it leaves when both have trained.
+        # The chief alone would finish quickly: it exits when both have trained.
         theirs.wait_for(re.compile("first step").search, "that it trains", 300)
         chief.signal(2)
         chief.expect_success(300)

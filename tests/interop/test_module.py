@@ -1,4 +1,4 @@
-"""`python -m ferroflow`: TensorFlow 1's names on today's TensorFlow, and servers that are processes of ours."""
+"""`python -m ferroflow`: TensorFlow 1's names on the installed TensorFlow, with Ferroflow servers as processes."""
 
 import gzip
 import os
@@ -158,7 +158,7 @@ def test_the_server_dies_with_its_program(processes, tmp_path):
 
 
 def server_child(pid):
-    """Returns a handle of the only child of a process; it stays valid when the child is gone."""
+    """Returns a handle of the only child of a process; it stays valid after the child has exited."""
     children = []
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
         children += (thread / "children").read_text().split()

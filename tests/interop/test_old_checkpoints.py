@@ -13,7 +13,7 @@ WEIGHTS = np.arange(60000, dtype=np.float32).reshape(300, 200) / 7
 
 
 def variables():
-    """Variables by ref and by resource, one of them in parts, and what saves and restores all of them."""
+    """Variables by ref and by resource, one of them partitioned, and the ops that save and restore all of them."""
     made = [
         tf.get_variable("weights", initializer=tf.constant(WEIGHTS)),
         tf.get_variable("step", initializer=tf.constant(7, tf.int64), use_resource=True),

@@ -1,4 +1,4 @@
-"""tf.data pipelines as users write them, on our server and in TensorFlow's own session: every element, the order, and errors."""
+"""Typical tf.data pipelines, on our server and in TensorFlow's own session: every element, the order, and errors."""
 
 import os
 
@@ -15,7 +15,7 @@ WORKER = "/job:worker/task:0"
 Dataset = tf.data.Dataset
 E = tf.data.experimental
 
-# More elements than any of the pipelines has, so that one without an end is noticed.
+# More elements than any of the pipelines has, so that an endless one is noticed.
 ELEMENTS_MAX = 60
 
 
@@ -29,7 +29,7 @@ def plain(value):
 
 
 def drawn(run, fetches, initializers):
-    """Runs until the end of the data; an error is an element, after which the pipeline goes on."""
+    """Runs until the end of the data; an error counts as an element, after which the pipeline continues."""
     for initializer in initializers:
         run(initializer)
     found = []
@@ -168,7 +168,7 @@ def test_pipeline(shared_cluster, name):
 
 
 def raw(name, dataset, **arguments):
-    """Returns what an op makes of a dataset, for ops that the client has no other way to any more."""
+    """Returns the result of an op on a dataset, for ops that the client can't create in any other way any more."""
     spec = arguments.pop("spec", dataset.element_spec)
     types = [spec.dtype]
     made = getattr(tf.raw_ops, name)(input_dataset=dataset._variant_tensor, output_types=types, output_shapes=[spec.shape], **arguments)

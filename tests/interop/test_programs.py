@@ -1,4 +1,5 @@
-"""Estimator and tf.data programs as a chief and a parameter server of ours, and in TensorFlow alone: both find the same."""
+"""Estimator and tf.data programs as a chief and a parameter server of ours, and in TensorFlow alone: both have the same
+results."""
 
 import re
 

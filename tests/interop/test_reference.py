@@ -1,4 +1,4 @@
-"""TensorFlow may crash: a crash is a result that is told, and the run goes on."""
+"""TensorFlow may crash: the crash is reported as a result, and the run continues."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_a_crash_is_told_and_the_next_step_runs(session):
 
 
 def test_a_step_is_not_blamed_for_what_one_before_it_did(session):
-    """A process that dies between two steps, as one does whose memory was overwritten."""
+    """A process that crashes between two steps, as one with corrupted memory does."""
     assert [session.run("count:0") for _ in range(2)] == [1, 2]
     os.kill(session.pid, signal.SIGKILL)
     assert session.run("count:0") == 1

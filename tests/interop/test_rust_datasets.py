@@ -1,4 +1,4 @@
-"""Pipelines of `ferroflow::data` draw what tf.data's draw, and their graphs run in TensorFlow as well as in our sessions."""
+"""Pipelines of `ferroflow::data` yield tf.data's elements, and their graphs run in TensorFlow as well as in our sessions."""
 
 import json
 import os

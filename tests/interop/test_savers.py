@@ -1,4 +1,4 @@
-"""TensorFlow's savers on our servers: replacing a checkpoint, deleting old ones, and what killed savers leave behind."""
+"""TensorFlow's savers on our servers: replacing a checkpoint, deleting old ones, and leftovers of killed savers."""
 
 import glob
 import os

@@ -1,4 +1,4 @@
-"""Servers as processes: how they are told of their cluster, what they listen on, their devices and their settings."""
+"""Servers as processes: how they get their cluster, where they listen, their devices and their settings."""
 
 import json
 import os

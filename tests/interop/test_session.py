@@ -1,4 +1,4 @@
-"""What a real TensorFlow client does with one session: runs, feeds, fetches, callables, errors, time-outs, Reset."""
+"""A real TensorFlow client's use of one session: runs, feeds, fetches, callables, errors, time-outs, Reset."""
 
 import threading
 
@@ -192,7 +192,7 @@ def test_make_callable_from_options(shared_cluster, graph):
         metadata = tf.RunMetadata()
         call(np.zeros(2, np.float32), np.zeros(2, np.float32), run_metadata=metadata)
         assert session.run(counter) == 5
-        # The handle is released when the callable goes; another one can be made afterwards.
+        # The handle is released when the callable is dropped; another one can be created afterwards.
         del call
         again = session._make_callable_from_options(options)
         assert again(np.zeros(2, np.float32), np.ones(2, np.float32))[0].tolist() == [1, 1]
@@ -325,7 +325,7 @@ def test_a_failing_op_names_itself(shared_cluster, graph):
         assert caught.value.op is product.op
         assert "Matrix size-incompatible: In[0]: [2,3], In[1]: [2,3]" in caught.value.message
         assert "{{node the_product}}" in caught.value.message
-        # The session lives on.
+        # The session stays alive.
         assert session.run(out, {a: np.ones((2, 3)), b: np.ones((3, 1))}).tolist() == [[3], [3]]
 
 

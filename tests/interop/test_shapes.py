@@ -1,4 +1,4 @@
-"""Shapes inferred from a GraphDef are those that TensorFlow has, or say more; a GraphDef is written as it was read."""
+"""Shapes inferred from a GraphDef equal TensorFlow's, or are more specific; a GraphDef is written as it was read."""
 
 import os
 import subprocess

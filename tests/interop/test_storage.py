@@ -1,4 +1,4 @@
-"""Checkpoints, records and event files go both ways between our storage and real TensorFlow."""
+"""Checkpoints, records and event files are compatible between our storage and real TensorFlow, in both directions."""
 
 import json
 import os
@@ -285,7 +285,7 @@ def test_damaged_records_have_tensorflows_errors(tool, tmp_path):
         ours = tool("records", path, tmp_path / "copy", "", "", fails="DATA_LOSS")
         message = ours.removeprefix("DATA_LOSS: ").strip()
         assert message in theirs.value.message
-    # TensorFlow takes half a header for the end of the file, and loses the record without a word. We don't.
+    # TensorFlow takes half a header for the end of the file, and silently loses the record. We don't.
     open(path, "wb").write(content[:30])
     assert "truncated record at 21" in tool("records", path, tmp_path / "copy", "", "", fails="DATA_LOSS")
 

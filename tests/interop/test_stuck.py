@@ -1,4 +1,5 @@
-"""No step makes a server deaf: what goes on for ages, has no end or lies too deep ends with an error, and others are served."""
+"""No step makes a server unresponsive: a step that runs for ages, never ends or nests too deeply ends with an error, and others
+are served."""
 
 import os
 import signal
@@ -112,7 +113,7 @@ def test_a_step_without_end_keeps_nobody_and_stops_with_its_deadline(server, nam
         assert answer(server.target, 21.0) == 42.0
     error = step.ended()
     assert isinstance(error, (tf.errors.DeadlineExceededError, tf.errors.CancelledError)), error
-    # What was cancelled computes no more: the server comes to rest.
+    # A cancelled step stops computing: the server becomes idle.
     quiet, last = 0, cpu_ticks(server.pid)
     for _ in range(600):
         threading.Event().wait(0.1)

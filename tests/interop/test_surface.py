@@ -1,4 +1,5 @@
-"""What `python -m ferroflow` gives programs of TensorFlow 1: tf.contrib, flags, Python 2, a quiet output, light parameter servers."""
+"""The environment of `python -m ferroflow` for TensorFlow 1 programs: tf.contrib, flags, Python 2, quiet output, light parameter
+servers."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-//! [`Principal`]: who is at the other end of a connection, and what it may ask for.
+//! [`Principal`]: the identity at the other end of a connection, and what it may call.
 //!
-//! Without certificates nobody is known, and whoever may connect may ask for everything.
+//! Without certificates no identity is known, and everybody who may connect may call everything.
 
 use crate::ClusterSpec;
 use crate::task_question::ASK;
@@ -9,29 +9,29 @@ use proto::service::{master, worker};
 use std::fmt;
 use tensor::{Result, Status};
 
-/// What somebody may ask a task for.
+/// The permissions of a principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Nothing but to say who it is, by a token.
+    /// Nothing, except to identify itself with a token.
     Nobody,
     /// To run graphs.
     Client,
-    /// To run graphs, and what the tasks of a cluster ask each other for.
+    /// To run graphs, and to make the calls between tasks of a cluster.
     Task,
     /// Everything.
     Admin,
 }
 
-/// Who is at the other end of a connection.
+/// The identity at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
     pub role: Role,
-    /// Who it is, for people.
+    /// Its name, for people.
     pub name: String,
 }
 
 impl Principal {
-    /// Returns whom a certificate stands for, in a cluster where it doesn't say it itself.
+    /// Returns the principal of a certificate, in a cluster if the certificate doesn't name one itself.
     pub fn of(identity: &Identity, cluster: &ClusterSpec) -> Principal {
         let role = match identity.named() {
             Some(Spiffe::Admin(_)) => Role::Admin,
@@ -41,8 +41,8 @@ impl Principal {
         Principal { role, name: identity.describe() }
     }
 
-    /// Returns whom a plain connection of this machine belongs to. Where there are tokens, another user needs one; the server's own could
-    /// read the file anyway.
+    /// Returns the principal of a plain-text connection from this machine. If there are tokens, another user needs one; the
+    /// server's own user could read the file anyway.
     pub fn of_user(name: String, is_own: bool, needs_token: bool) -> Principal {
         let role = match (is_own, needs_token) {
             (true, _) => Role::Admin,
@@ -52,20 +52,20 @@ impl Principal {
         Principal { role, name }
     }
 
-    /// Checks that it may make a call, which is one of another service when it is none of TensorFlow's.
+    /// Checks that the principal may make a call. A call that isn't one of TensorFlow's belongs to another service.
     pub fn may_call(&self, path: &str) -> Result<()> {
         if self.role == Role::Nobody {
             return match path {
-                // Its settings may have a token.
+                // The session's settings may have a token.
                 master::CREATE_SESSION | HEALTH_CHECK => Ok(()),
                 _ => Err(self.needs_token()),
             };
         }
         let needed = match path {
             master::RESET => &[Role::Admin][..],
-            // Clients ask by it whether a server is still there; it tells what `ListDevices` tells, too.
+            // Clients use it to ask whether a server is still running; its answer has nothing that `ListDevices` doesn't have.
             worker::GET_STATUS => return Ok(()),
-            // By this a master resets other tasks.
+            // A master uses it to reset other tasks.
             _ if worker::ALL.contains(&path) || path == CONFIRM_STREAM || path == ASK => &[Role::Task, Role::Admin],
             _ => return Ok(()),
         };
@@ -81,7 +81,7 @@ impl Principal {
 }
 
 impl Principal {
-    /// Returns the error of somebody who has to say by a token who it is.
+    /// Returns the error for a caller that must identify itself with a token.
     pub fn needs_token(&self) -> Status {
         Status::unauthenticated(format!(
             "this server wants a token of {}: set the name of experimental.session_metadata in the session's ConfigProto to \
@@ -94,7 +94,7 @@ impl Principal {
 /// gRPC's health check.
 pub(crate) const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
-/// The call by which a task of ours confirms that it is opening a stream. TensorFlow's tasks never make it.
+/// The call by which one of our tasks confirms that it is opening a stream. TensorFlow's tasks never make it.
 pub(crate) const CONFIRM_STREAM: &str = "/ferroflow.StreamService/Confirm";
 
 impl fmt::Display for Role {

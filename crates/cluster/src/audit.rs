@@ -1,5 +1,5 @@
-//! [`AuditLog`]: a file with a line of JSON for every session, every reset, every refusal and every file that an op changes, for whoever
-//! wants to know later who did what.
+//! [`AuditLog`]: a file with a line of JSON for every session, reset, refusal, and file that an op changes, so that it can be
+//! found out later who did what.
 
 use crate::clock::system_time;
 use crate::log_limit::LogLimit;
@@ -14,16 +14,16 @@ use std::time::Duration;
 use tensor::{Account, Result, Status};
 use tracing::warn;
 
-/// How often a line says that the file can't be written.
+/// The interval at which a line says that the file can't be written.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many refusals are written in ten seconds: whoever is refused can come again at once.
+/// The most refusals written in ten seconds: a refused client can come again at once.
 const REFUSALS_MAX: u32 = 100;
 
-/// What a line is about.
+/// The event of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A session was opened, or could not be.
+    /// A session was opened, or failed to open.
     Open,
     /// A session was closed.
     Close,
@@ -33,7 +33,7 @@ pub(crate) enum Event {
     Refusal,
 }
 
-/// A file of lines, to whose end they are added.
+/// A file to which lines are appended.
 pub struct AuditLog {
     path: PathBuf,
     file: Mutex<File>,
@@ -41,7 +41,7 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the file; one that is there is continued.
+    /// Opens the file; an existing one is continued.
     pub fn open(path: &Path) -> Result<AuditLog> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(|error| {
             Status::invalid_argument(format!("the audit log {} can't be written: {error}", path.display()))
@@ -50,7 +50,7 @@ impl AuditLog {
         Ok(AuditLog { path: path.to_owned(), file: Mutex::new(file), refusals })
     }
 
-    /// Adds a line: who has asked for what, from where, and how it ended.
+    /// Appends a line: who requested what, from where, and the outcome.
     pub(crate) fn write(&self, event: Event, who: &str, from: SocketAddr, call: &str, outcome: &Result<()>) {
         let left_out = match event {
             Event::Refusal => match self.refusals.allow() {
@@ -72,8 +72,8 @@ impl AuditLog {
         }));
     }
 
-    /// Adds a line: what an op has done to a file, such as `write`. The session is the one of which this process knows that the op
-    /// belongs to it, by the number in lines about memory.
+    /// Appends a line for a file that an op changed, with the operation, such as `write`. The session is identified by its number
+    /// in log lines about memory, if this process knows that the op belongs to it.
     pub fn write_file(&self, change: &str, path: &str, outcome: &Result<()>) {
         let session = Account::current().map(|account| account.state().session);
         let (code, message) = told(outcome);
@@ -90,7 +90,7 @@ impl AuditLog {
 
     fn add(&self, line: serde_json::Value) {
         static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
-        // In one go, so that lines of several tasks in one file stay whole.
+        // A single write keeps lines whole if several tasks share one file.
         if let Err(error) = self.file.lock().write_all(format!("{line}\n").as_bytes())
             && let Some(count) = LIMIT.allow()
         {

@@ -1,7 +1,8 @@
-//! [`Client`]: whom a call is for. Shares of what a server has are counted by client, whatever number of connections it opens.
+//! [`Client`]: the client that a call is made for. Shares of a server's resources are counted by client, however many connections
+//! it opens.
 //!
-//! A connection belongs to a client from the moment it is accepted, and every call that comes over it runs with that client as its
-//! [`caller`], which whatever the call does can ask for.
+//! A connection belongs to a client from the moment it is accepted, and every call over it runs with that client as its
+//! [`caller`], which all code that the call runs can look up.
 
 use crate::access::Principal;
 use parking_lot::Mutex;
@@ -9,31 +10,31 @@ use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Who uses a server, as far as it can be known.
+/// A user of a server, as far as it can be identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Client {
     /// The process of the server itself.
     Process,
-    /// A user of this machine, whose socket is at the other end.
+    /// A user of this machine, who owns the other end of the socket.
     User(u32),
     /// A machine, or a network that belongs to one owner.
     Address(IpAddr),
-    /// Who has shown a certificate, from wherever.
+    /// The holder of a certificate, from any address.
     Principal(PrincipalId),
 }
 
-/// The name of a principal, of which the beginning can be shown.
+/// The name of a principal; its beginning can be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PrincipalId {
     hash: u64,
     shown: [u8; SHOWN_BYTES],
 }
 
-/// How much of the name of a principal is shown.
+/// The length of a principal's name that is shown.
 const SHOWN_BYTES: usize = 40;
 
 impl Client {
-    /// Returns the client at an address of another machine. Whoever has one address of IPv6 has the 2^64 of its network, so that these
+    /// Returns the client at an address of another machine. The owner of one IPv6 address has the 2^64 of its network, so these
     /// are one client.
     pub fn at(ip: IpAddr) -> Client {
         Client::Address(match ip.to_canonical() {
@@ -42,7 +43,7 @@ impl Client {
         })
     }
 
-    /// Returns the client who is a principal.
+    /// Returns the client of a principal.
     pub fn of(principal: &Principal) -> Client {
         let hash = foldhash::fast::FixedState::default().hash_one(&principal.name);
         let mut shown = [0; SHOWN_BYTES];
@@ -63,29 +64,29 @@ impl std::fmt::Display for Client {
     }
 }
 
-/// Where a call came from.
+/// The origin of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// The connection; 0 is this process.
     pub connection: u64,
-    /// Whose connection it is.
+    /// The client of the connection.
     pub client: Client,
-    /// Who it is, where that is known; without it everything is allowed.
+    /// Its principal, if it is known; without one everything is allowed.
     pub principal: Option<Arc<Principal>>,
-    /// Whose tokens came over its connection, where the server takes tokens.
+    /// The principals whose tokens came over its connection, if the server accepts tokens.
     pub presented: Option<Arc<Presented>>,
 }
 
-/// Those whose tokens came over a connection, whose sessions may be used over it from then on: TensorFlow's client tells the token
-/// when it opens a session, and several sessions of a program share one connection.
+/// The principals whose tokens came over a connection. Their sessions may be used over it from then on: TensorFlow's client sends
+/// the token only when it opens a session, and several sessions of a program share one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Presented(Mutex<Vec<Arc<Principal>>>);
 
-/// How many there may be.
+/// The most principals of a connection.
 const PRESENTED_MAX: usize = 16;
 
 impl Presented {
-    /// Adds one, in place of the oldest where there are too many.
+    /// Adds a principal, and drops the oldest one if there are too many.
     pub fn add(&self, principal: Arc<Principal>) {
         let mut known = self.0.lock();
         if known.contains(&principal) {
@@ -99,7 +100,8 @@ impl Presented {
 }
 
 impl Caller {
-    /// Returns whether it is, or has presented the token of, somebody of whom this is true; true where nobody is known.
+    /// Returns whether the condition holds for the caller's principal, or for one whose token it has presented; true if no
+    /// principal is known.
     pub fn is_anyone(&self, is_it: impl Fn(&Principal) -> bool) -> bool {
         let Some(principal) = &self.principal else { return true };
         is_it(principal) || self.presented.as_ref().is_some_and(|known| known.0.lock().iter().any(|one| is_it(one)))
@@ -110,12 +112,12 @@ tokio::task_local! {
     static CALLER: Caller;
 }
 
-/// Runs a call that came from somewhere else.
+/// Runs a call with the given origin.
 pub(crate) async fn called_by<F: Future>(caller: Caller, call: F) -> F::Output {
     CALLER.scope(caller, call).await
 }
 
-/// Returns where the call that runs in this task came from: without one, from this process.
+/// Returns the origin of the call that runs in this task; by default this process.
 pub(crate) fn caller() -> Caller {
     CALLER.try_with(Caller::clone).unwrap_or(Caller {
         connection: 0,

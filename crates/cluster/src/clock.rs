@@ -1,6 +1,6 @@
-//! The clock of a task: the only place in this crate that reads the time of the system, or waits for a time to come.
+//! The clock of a task: the only place in this crate that reads the system time, or waits for a time.
 //!
-//! In a simulation it is the simulation's, which moves it on when nothing else is left to do.
+//! In a simulation it is the simulation's clock, which advances when nothing else is left to do.
 
 use executor::environment;
 use pin_project_lite::pin_project;
@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Returns the time, which never goes back.
+/// Returns the monotonic time.
 pub(crate) fn now() -> Instant {
     environment::now()
 }
@@ -24,12 +24,12 @@ pub(crate) fn system_time() -> SystemTime {
     environment::system_time()
 }
 
-/// The time of a [`timeout`] was over before its work was done.
+/// A [`timeout`] expired before the work was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
 pin_project! {
-    /// Is ready at a time.
+    /// Becomes ready at a given time.
     #[project = SleepProjection]
     pub(crate) enum Sleep {
         Runtime { #[pin] sleep: tokio::time::Sleep },
@@ -37,7 +37,7 @@ pin_project! {
     }
 }
 
-/// Waits for some time.
+/// Sleeps.
 pub(crate) fn sleep(duration: Duration) -> Sleep {
     match environment::is_given() {
         false => Sleep::Runtime { sleep: tokio::time::sleep(duration) },
@@ -45,7 +45,7 @@ pub(crate) fn sleep(duration: Duration) -> Sleep {
     }
 }
 
-/// Waits until a time.
+/// Sleeps until a time.
 pub(crate) fn sleep_until(due: Instant) -> Sleep {
     match environment::is_given() {
         false => Sleep::Runtime { sleep: tokio::time::sleep_until(due.into()) },
@@ -53,7 +53,7 @@ pub(crate) fn sleep_until(due: Instant) -> Sleep {
     }
 }
 
-/// Returns the time that comes after another one, or one in the far future.
+/// Returns the time after a duration, or one in the far future if that overflows.
 fn after(duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     now() + duration.min(FAR)
@@ -77,7 +77,7 @@ impl Future for Sleep {
 }
 
 pin_project! {
-    /// Work that has some time.
+    /// Work with a timeout.
     pub(crate) struct Timeout<F> {
         #[pin]
         work: F,
@@ -86,12 +86,12 @@ pin_project! {
     }
 }
 
-/// Waits for work, for some time.
+/// Waits for work, with a timeout.
 pub(crate) fn timeout<F: Future>(duration: Duration, work: F) -> Timeout<F> {
     Timeout { work, over: sleep(duration) }
 }
 
-/// Waits for work until a time.
+/// Waits for work, with a deadline.
 pub(crate) fn timeout_at<F: Future>(deadline: Instant, work: F) -> Timeout<F> {
     Timeout { work, over: sleep_until(deadline) }
 }

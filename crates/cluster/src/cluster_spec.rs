@@ -1,4 +1,4 @@
-//! [`ClusterSpec`]: the jobs of a cluster, their tasks and where each of them listens.
+//! [`ClusterSpec`]: the jobs of a cluster, their tasks, and the tasks' addresses.
 
 use graph::DeviceName;
 use proto::{ClusterDef, JobDef};
@@ -26,8 +26,7 @@ impl ClusterSpec {
         Ok(self)
     }
 
-    /// Adds one task. A job name or an address that is not valid and a task or an address that is there already are errors
-    /// that say which.
+    /// Adds one task. An invalid job name or address, and a task or address that exists already, is an error that names it.
     pub fn add_task(&mut self, job: &str, index: u32, address: &str) -> Result<()> {
         let entry = format!("task {index} of job '{job}' ('{address}')");
         let wrong = |what: String| Err(Status::invalid_argument(format!("cluster: {entry}: {what}")));
@@ -50,7 +49,7 @@ impl ClusterSpec {
         Ok(())
     }
 
-    /// Makes a spec of jobs whose tasks are given as `host:port,host:port`; a job without any is left out.
+    /// Returns the spec of jobs whose tasks are given as `host:port,host:port`; a job without tasks is left out.
     pub fn from_hosts(jobs: &[(&str, &Option<String>)]) -> Result<ClusterSpec> {
         let mut cluster = ClusterSpec::new();
         for (job, hosts) in jobs {
@@ -61,7 +60,7 @@ impl ClusterSpec {
         Ok(cluster)
     }
 
-    /// Reads `ps|host:port;host:port,worker|host:port`.
+    /// Parses `ps|host:port;host:port,worker|host:port`.
     pub fn parse(text: &str) -> Result<ClusterSpec> {
         let mut spec = ClusterSpec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -80,7 +79,7 @@ impl ClusterSpec {
         Ok(spec)
     }
 
-    /// Reads JSON: `{"ps": ["host:port"], "worker": {"1": "host:port"}}`, or the same under the key `cluster`.
+    /// Parses JSON: `{"ps": ["host:port"], "worker": {"1": "host:port"}}`, or the same under the key `cluster`.
     pub fn from_json(text: &str) -> Result<ClusterSpec> {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| Status::invalid_argument(format!("cluster: this is not JSON: {error}")))?;
@@ -113,7 +112,7 @@ impl ClusterSpec {
                         spec.add_task(job, number, &text(address, job, index)?)?;
                     }
                 }
-                // One address alone, as TF_CONFIG may have it for a chief.
+                // A single address, as TF_CONFIG may have it for a chief.
                 Value::String(address) => spec.add_task(job, 0, address)?,
                 other => {
                     return Err(Status::invalid_argument(format!(
@@ -139,7 +138,7 @@ impl ClusterSpec {
         Ok(spec)
     }
 
-    /// Returns the spec on the wire.
+    /// Returns the spec as a `ClusterDef`.
     pub fn to_proto(&self) -> ClusterDef {
         let job = |(name, tasks): (&String, &BTreeMap<u32, String>)| JobDef {
             name: name.clone(),
@@ -153,7 +152,7 @@ impl ClusterSpec {
         self.jobs.get(job)?.get(&index).map(String::as_str)
     }
 
-    /// Returns the address of a task, or an error that says what there is instead.
+    /// Returns the address of a task; the error for a missing one lists the existing ones.
     pub fn task_address(&self, job: &str, index: u32) -> Result<&str> {
         let Some(tasks) = self.jobs.get(job) else {
             let jobs: Vec<&str> = self.jobs.keys().map(String::as_str).collect();
@@ -189,7 +188,7 @@ impl ClusterSpec {
         self.jobs.is_empty()
     }
 
-    /// Replaces a task's address, such as one with port 0 once the port is known.
+    /// Replaces a task's address, for example when port 0 has become a real one.
     pub(crate) fn set_address(&mut self, job: &str, index: u32, address: String) {
         self.jobs.entry(job.to_owned()).or_default().insert(index, address);
     }

@@ -1,4 +1,5 @@
-//! [`ServerConfig`]: what a server needs to know to start, from code or from a ServerDef; [`TfConfig`](crate::TfConfig) makes one, too.
+//! [`ServerConfig`]: the configuration of a server, from code or from a ServerDef; [`TfConfig`](crate::TfConfig) creates one,
+//! too.
 
 use crate::ClusterSpec;
 use crate::PeerPolicy;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tensor::{Result, Status};
 
-/// What a server needs to know to start.
+/// The configuration of a server.
 ///
 /// ```
 /// use cluster::{ClusterSpec, ServerConfig, Transport};
@@ -29,56 +30,56 @@ pub struct ServerConfig {
     pub cluster: ClusterSpec,
     /// The job of which the server is a task.
     pub job: String,
-    /// The number of the task.
+    /// The index of the task.
     pub task_index: u32,
-    /// The address to listen on, in place of what follows from the task's address in the cluster.
+    /// The address to listen on, in place of the one derived from the task's address in the cluster.
     pub bind: Option<IpAddr>,
-    /// Whether the server may listen on all interfaces where nothing less will do: where its address in the cluster is none of this
-    /// machine's, stands for loopback while other tasks are elsewhere, or is a name that nobody knows yet. The environment variable
-    /// `FERROFLOW_INSECURE=1` says the same.
+    /// Whether the server may listen on all interfaces if necessary: if its address in the cluster isn't one of this machine's,
+    /// is loopback while other tasks are elsewhere, or is a name that can't be resolved yet. The environment variable
+    /// `FERROFLOW_INSECURE=1` has the same effect.
     pub is_insecure: bool,
-    /// The users of this machine that are served; without a word, the server's own and root.
+    /// The users of this machine that are served; by default the server's own user and root.
     pub allowed_users: PeerPolicy,
-    /// The certificate that the task shows, and whose certificates it believes. With it every connection over TCP is encrypted, and
-    /// says by a certificate who is at the other end. `{job}` and `{task}` in the names of the files stand for those of the task.
+    /// The task's own certificate, and the authorities that it trusts. With it every connection over TCP is encrypted and
+    /// mutually authenticated. `{job}` and `{task}` in the file names are replaced by those of the task.
     pub tls: Option<TlsFiles>,
-    /// Whether users of this machine who are served may connect without certificates, as an unmodified TensorFlow client does.
+    /// Whether served users of this machine may connect without certificates, as an unmodified TensorFlow client does.
     pub allows_plain_loopback: bool,
-    /// A file that says whose calls bear which token, for clients without certificates of their own: lines of a role (`client`, `task` or
-    /// `admin`), a name and a token. Tokens are taken over TLS, or on one machine.
+    /// A file with the tokens of clients that have no certificates of their own: lines of a role (`client`, `task` or `admin`), a
+    /// name and a token. Tokens are accepted over TLS, or from the same machine.
     pub tokens: Option<PathBuf>,
-    /// How much one client may have at most; tasks and admins have no such bound.
+    /// The limits of one client; tasks and admins have none.
     pub client_quota: Quota,
-    /// A file to which a line of JSON is added for every session, reset and refusal.
+    /// A file to which a line of JSON is appended for every session, reset and refusal.
     pub audit_log: Option<PathBuf>,
-    /// The port to listen on, in place of the one in the cluster, such as behind a port mapping.
+    /// The port to listen on, in place of the one in the cluster, for example behind a port mapping.
     pub port: Option<u16>,
-    /// How many CPU devices the task has.
+    /// The number of CPU devices of the task.
     pub device_count: u32,
-    /// How tensors go to other tasks of ours.
+    /// The transport to other Ferroflow tasks.
     pub transport: Transport,
-    /// The settings of sessions that bring none.
+    /// The default settings of sessions.
     pub default_session_config: ConfigProto,
-    /// How many sessions clients may have at once; 16,384 if not given. One client leaves some of them to others.
+    /// The most open sessions of clients; 16,384 by default. One client always leaves some of them to others.
     pub max_sessions: Option<usize>,
-    /// After which time a session is ended that nobody uses and whose client's connection is gone. Without it such a session
-    /// stays, as on TensorFlow's servers, because its client may connect again.
+    /// The time after which an unused session is ended if its client's connection is closed. By default such a session stays, as
+    /// on TensorFlow's servers, because its client may reconnect.
     pub session_gc: Option<Duration>,
-    /// How long other tasks are waited for.
+    /// How long to wait for other tasks.
     pub peer_times: PeerTimes,
-    /// How many bytes of tensors may wait for another task that takes none of them any more, before steps that would send it more
-    /// fail; 1 GiB if not given.
+    /// The most bytes of tensors that may wait for a task that has stopped reading; beyond that, steps that would send it more
+    /// fail. 1 GiB by default.
     pub peer_bytes_max: Option<usize>,
 }
 
-/// How long a task waits for others, and how often it looks after what it waits for.
+/// Timeouts for other tasks, and intervals of checks.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerTimes {
-    /// How long it may take to connect, and the other one to say its first word.
+    /// How long connecting may take, and how long the peer may take to greet.
     pub connect: Duration,
-    /// How often to look whether what is waited for may still come.
+    /// The interval at which to check whether awaited tensors can still arrive.
     pub check: Duration,
-    /// After which time of silence a line names a task that is connected and answers nothing.
+    /// The time of silence after which a line names a connected task that doesn't respond.
     pub silence: Duration,
 }
 
@@ -88,16 +89,15 @@ impl Default for PeerTimes {
     }
 }
 
-/// How tensors go between tasks of ours; TensorFlow's tasks always get gRPC. When two tasks differ, the one that asks for
-/// less decides.
+/// The transport between Ferroflow tasks; TensorFlow's tasks always use gRPC. If two tasks differ, the simpler one is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// The best that both ends have.
+    /// The best one that both ends support.
     #[default]
     Auto,
-    /// A stream, and between tasks on one machine large tensors in memory that both see.
+    /// A stream, with shared memory for large tensors between tasks on one machine.
     SharedMemory,
-    /// A stream, over a Unix socket when both ends are on one machine and over TCP otherwise.
+    /// A stream: over a Unix socket if both ends are on one machine, otherwise over TCP.
     Unix,
     /// A stream over TCP.
     Tcp,
@@ -123,25 +123,25 @@ impl std::str::FromStr for Transport {
 }
 
 impl ServerConfig {
-    /// Makes the configuration of one task of a cluster.
+    /// Returns the configuration of one task of a cluster.
     pub fn new(cluster: ClusterSpec, job: &str, task_index: u32) -> Result<ServerConfig> {
         cluster.task_address(job, task_index)?;
         Ok(ServerConfig { cluster, job: job.to_owned(), task_index, device_count: 1, ..ServerConfig::default() })
     }
 
-    /// Makes the configuration of a cluster of one task, as TensorFlow's `create_local_server` does. Port 0 means any.
+    /// Returns the configuration of a cluster of one task, as TensorFlow's `create_local_server` does. Port 0 means any.
     pub fn local(port: u16) -> Result<ServerConfig> {
         let cluster = ClusterSpec::new().with_job("localhost", &[format!("localhost:{port}")])?;
         ServerConfig::new(cluster, "localhost", 0)
     }
 
-    /// Listens on this address, in place of what follows from the task's address in the cluster.
+    /// Sets the address to listen on, in place of the one derived from the task's address in the cluster.
     pub fn bind(mut self, address: IpAddr) -> Self {
         self.bind = Some(address);
         self
     }
 
-    /// Sets whether the server may listen on all interfaces where nothing less will do.
+    /// Sets whether the server may listen on all interfaces if necessary.
     pub fn insecure(mut self, is_insecure: bool) -> Self {
         self.is_insecure = is_insecure;
         self
@@ -153,79 +153,79 @@ impl ServerConfig {
         self
     }
 
-    /// Encrypts what goes over TCP, and has both ends show certificates.
+    /// Encrypts TCP connections, with mutual authentication by certificates.
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
-    /// Sets whether users of this machine who are served may connect without certificates, where others need one.
+    /// Sets whether served users of this machine may connect without certificates.
     pub fn allow_plain_loopback(mut self, allow: bool) -> Self {
         self.allows_plain_loopback = allow;
         self
     }
 
-    /// Knows clients by the tokens in a file.
+    /// Identifies clients by the tokens in a file.
     pub fn tokens(mut self, file: impl Into<PathBuf>) -> Self {
         self.tokens = Some(file.into());
         self
     }
 
-    /// Bounds what one client may have.
+    /// Sets the limits of one client.
     pub fn client_quota(mut self, quota: Quota) -> Self {
         self.client_quota = quota;
         self
     }
 
-    /// Adds a line of JSON to a file for every session, reset and refusal.
+    /// Appends a line of JSON to a file for every session, reset and refusal.
     pub fn audit_log(mut self, file: impl Into<PathBuf>) -> Self {
         self.audit_log = Some(file.into());
         self
     }
 
-    /// Listens on this port, in place of the one in the cluster.
+    /// Sets the port to listen on, in place of the one in the cluster.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Sets how many CPU devices the task has.
+    /// Sets the number of CPU devices of the task.
     pub fn device_count(mut self, count: u32) -> Result<Self> {
         self.set_device_count(i64::from(count))?;
         Ok(self)
     }
 
-    /// Sets how tensors go to other tasks of ours.
+    /// Sets the transport to other Ferroflow tasks.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
         self
     }
 
-    /// Sets the settings of sessions that bring none.
+    /// Sets the default settings of sessions.
     pub fn default_session_config(mut self, config: impl Into<ConfigProto>) -> Self {
         self.default_session_config = config.into();
         self
     }
 
-    /// Sets how many sessions clients may have at once.
+    /// Sets the most open sessions of clients.
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.max_sessions = Some(sessions);
         self
     }
 
-    /// Ends sessions that nobody has used for so long and whose client's connection is gone.
+    /// Ends sessions that have not been used for this time and whose client's connection is closed.
     pub fn session_gc(mut self, time: Duration) -> Self {
         self.session_gc = Some(time);
         self
     }
 
-    /// Sets how long other tasks are waited for.
+    /// Sets how long to wait for other tasks.
     pub fn peer_times(mut self, times: PeerTimes) -> Self {
         self.peer_times = times;
         self
     }
 
-    /// Sets how many bytes of tensors may wait for another task that takes none of them any more.
+    /// Sets the most bytes of tensors that may wait for a task that has stopped reading.
     pub fn peer_bytes_max(mut self, bytes: usize) -> Self {
         self.peer_bytes_max = Some(bytes);
         self
@@ -286,7 +286,7 @@ impl ServerConfig {
         }
     }
 
-    /// Sets how many CPU devices the task has.
+    /// Sets the number of CPU devices of the task.
     pub fn set_device_count(&mut self, count: i64) -> Result<()> {
         match u32::try_from(count) {
             Ok(count @ 1..=DEVICES_MAX) => {

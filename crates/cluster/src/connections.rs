@@ -1,4 +1,4 @@
-//! [`Connections`]: which connections of clients a server has open, so that its master knows whose sessions nobody can use.
+//! [`Connections`]: a server's open client connections, so that its master knows which sessions can't be used any more.
 
 use foldhash::HashSet;
 use parking_lot::Mutex;
@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 pub(crate) struct Connections {
     open: Mutex<HashSet<u64>>,
     last_id: AtomicU64,
-    /// Told when a connection ends, or the master does.
+    /// Notified when a connection closes, or the master is dropped.
     pub changed: Notify,
 }
 
-/// A connection that is open until this is dropped.
+/// A connection that counts as open until this is dropped.
 pub(crate) struct OpenConnection {
     id: u64,
     connections: Arc<Connections>,
@@ -30,7 +30,7 @@ impl Connections {
         OpenConnection { id, connections: self.clone() }
     }
 
-    /// Returns whether one of these is open.
+    /// Returns whether one of these connections is open.
     pub fn any_is_open(&self, ids: &[u64]) -> bool {
         let open = self.open.lock();
         ids.iter().any(|id| *id == 0 || open.contains(id))
@@ -38,7 +38,7 @@ impl Connections {
 }
 
 impl OpenConnection {
-    /// Returns the number by which calls over it are known.
+    /// Returns the connection's number in the origin of its calls.
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -7,17 +7,17 @@ use proto::{DeviceAttributes, DeviceLocality};
 use std::sync::Arc;
 use tensor::Result;
 
-/// What a device says of its memory, as TensorFlow's CPUs do.
+/// The memory limit of a device, which is that of TensorFlow's CPUs.
 const MEMORY_LIMIT_BYTES: i64 = 256 << 20;
 
 /// How peers recognise tasks of this program.
 const DESCRIPTION_PREFIX: &str = "ferroflow ";
 
-/// The word by which a task says that it reduces directly with others that say so, and how: whoever changes the exchange of a
-/// reduction among tasks of ours changes the word, so that those of different releases stand in rings.
+/// The word by which a task announces that it reduces directly with other tasks that announce the same. Any change to the
+/// exchange must change this word, so that tasks of different releases use rings instead.
 const REDUCES_DIRECTLY: &str = " direct1";
 
-/// A bound on how many devices a task may be given.
+/// The most devices of a task.
 pub(crate) const DEVICES_MAX: u32 = 256;
 
 /// One device of this task.
@@ -25,16 +25,16 @@ pub(crate) const DEVICES_MAX: u32 = 256;
 pub(crate) struct LocalDevice {
     /// The whole name.
     pub name: Arc<str>,
-    /// Drawn anew whenever the task starts, so that a restart shows.
+    /// A random number drawn at every start, so that a restart can be detected.
     pub incarnation: u64,
     /// The variables and other resources.
     pub resources: Arc<ResourceManager>,
-    /// What the task says of itself to others of its kind, behind its version: how it takes streams, if it does.
+    /// The attributes that the task announces to its peers, after its version: how it accepts streams, if it does.
     pub offers: Arc<str>,
 }
 
 impl LocalDevice {
-    /// Makes the CPUs of a task.
+    /// Returns the CPUs of a task.
     pub fn cpus(job: &str, task: u32, count: u32, ids: &RandomIds) -> Vec<LocalDevice> {
         let device = |id| LocalDevice {
             name: DeviceName::cpu(job, task, id).to_string().into(),
@@ -45,7 +45,7 @@ impl LocalDevice {
         (0..count.clamp(1, DEVICES_MAX)).map(device).collect()
     }
 
-    /// Returns what others are told of the device.
+    /// Returns the device's description for other tasks.
     pub fn attributes(&self) -> DeviceAttributes {
         DeviceAttributes {
             name: self.name.to_string(),
@@ -62,13 +62,13 @@ impl LocalDevice {
         }
     }
 
-    /// Returns the device under the name that it has in another cluster, where this task is `task`.
+    /// Returns the device under its name in another cluster, where this task is `task`.
     pub fn renamed(&self, task: &str) -> Result<LocalDevice> {
         Ok(LocalDevice { name: rename(&self.name, task)?.into(), ..self.clone() })
     }
 }
 
-/// Returns whether a device belongs to a task of this program rather than of TensorFlow.
+/// Returns whether a device belongs to a Ferroflow task rather than to one of TensorFlow's.
 pub(crate) fn is_ours(attributes: &DeviceAttributes) -> bool {
     attributes.physical_device_desc.starts_with(DESCRIPTION_PREFIX)
 }
@@ -91,7 +91,7 @@ pub(crate) fn task_name(job: &str, task: u32) -> String {
     format!("/job:{job}/replica:0/task:{task}")
 }
 
-/// Returns the task part of a device's whole name, as a part of it.
+/// Returns the task part of a device's full name.
 pub(crate) fn task_of(device: &str) -> &str {
     device.find("/device:").map_or(device, |end| &device[..end])
 }

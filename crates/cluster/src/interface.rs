@@ -1,5 +1,5 @@
-//! [`MasterInterface`] and [`WorkerInterface`]: what a client asks of a master and a master of a worker. Each is
-//! implemented in this process and over gRPC, so that an embedded cluster is the same code without sockets.
+//! [`MasterInterface`] and [`WorkerInterface`]: the calls of a client to a master, and of a master to a worker. Both are
+//! implemented in this process and over gRPC, so that an embedded cluster runs the same code without sockets.
 
 use crate::task_question::{TaskAnswer, TaskQuestion};
 use futures_util::future::BoxFuture;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{Result, Tensor};
 
-/// The answer to a call, for whoever polls it; dropping it gives up whatever of the call has not been done by then.
+/// The answer to a call, as a future; dropping it cancels the rest of the call.
 pub type Answer<T> = BoxFuture<'static, Result<T>>;
 
-/// What a client asks of the server that it is connected to.
+/// The calls of a client to its server.
 pub trait MasterInterface: Send + Sync {
     /// Opens a session on a graph; returns its handle and the version of its graph.
     fn create_session(&self, request: proto::CreateSessionRequest) -> Answer<proto::CreateSessionResponse>;
@@ -21,7 +21,7 @@ pub trait MasterInterface: Send + Sync {
     /// Adds nodes to a session's graph.
     fn extend_session(&self, request: proto::ExtendSessionRequest) -> Answer<proto::ExtendSessionResponse>;
 
-    /// Prepares a step that will be fed and fetched bit by bit; returns its handle.
+    /// Prepares a partial run; returns its handle.
     fn partial_run_setup(&self, request: proto::PartialRunSetupRequest) -> Answer<String>;
 
     /// Runs one step, or a part of one.
@@ -36,7 +36,7 @@ pub trait MasterInterface: Send + Sync {
     /// Ends all sessions and drops the resources in the given containers.
     fn reset(&self, request: proto::ResetRequest) -> Answer<()>;
 
-    /// Prepares a step that will be run many times; returns its handle.
+    /// Prepares a callable, a step that is run many times; returns its handle.
     fn make_callable(&self, request: proto::MakeCallableRequest) -> Answer<i64>;
 
     /// Runs a callable.
@@ -45,16 +45,16 @@ pub trait MasterInterface: Send + Sync {
     /// Drops a callable.
     fn release_callable(&self, request: proto::ReleaseCallableRequest) -> Answer<()>;
 
-    /// Returns a session whose steps can run on the thread that asks for them: its master and its only task are in this process.
+    /// Returns a session whose steps can run on the calling thread: its master and its only task are in this process.
     fn local_session(&self, _session_handle: &str) -> Option<Arc<dyn LocalSession>> {
         None
     }
 }
 
-/// A session of which all is in this process.
+/// A session that is entirely in this process.
 pub trait LocalSession: Send + Sync {
-    /// Runs a step on this thread and waits for its end; the fetched tensors come in their order. `None` says that the run has to
-    /// be compiled first, which [`MasterInterface::run_step`] does.
+    /// Runs a step on this thread and waits for its end; the fetched tensors are in order. `None` means that the run has to be
+    /// compiled first, which [`MasterInterface::run_step`] does.
     fn run(
         &self,
         feeds: &[(&str, Tensor)],
@@ -77,16 +77,16 @@ pub struct RunStepCall {
     pub targets: Vec<String>,
     /// The options, when there are any.
     pub options: Option<RunOptions>,
-    /// The partial run that the step continues, or nothing.
+    /// The partial run that the step continues, or an empty handle.
     pub partial_run_handle: String,
 }
 
-/// What a step returned.
+/// The result of a step.
 #[derive(Clone, Debug, Default)]
 pub struct RunStepReply {
     /// The fetched tensors by name, in the order of the request.
     pub tensors: Vec<(String, Tensor)>,
-    /// What was recorded; absent in all but the last call of a partial run.
+    /// The metadata; absent in all but the last call of a partial run.
     pub metadata: Option<RunMetadata>,
 }
 
@@ -97,41 +97,41 @@ pub struct RunCallableCall {
     pub session_handle: String,
     /// The callable.
     pub handle: i64,
-    /// The tensors to feed, in the order in which the callable was made for them.
+    /// The tensors to feed, in the order of the callable's feeds.
     pub feeds: Vec<Tensor>,
 }
 
-/// What a callable returned.
+/// The result of a callable.
 #[derive(Clone, Debug, Default)]
 pub struct RunCallableReply {
     /// The fetched tensors in order.
     pub fetches: Vec<Tensor>,
-    /// What was recorded.
+    /// The metadata.
     pub metadata: RunMetadata,
 }
 
-/// What a master asks of a worker, and workers of each other.
+/// The calls of a master to a worker, and between workers.
 pub trait WorkerInterface: Send + Sync {
-    /// Asks whether the worker is there, and for its devices.
+    /// Asks for the worker's devices, and so whether it is running.
     fn get_status(&self) -> Answer<Vec<DeviceAttributes>>;
 
-    /// Tells of a session that its master has opened.
+    /// Opens a session of a master on the worker.
     fn create_worker_session(&self, request: proto::CreateWorkerSessionRequest) -> Answer<()>;
 
     /// Ends a session.
     fn delete_worker_session(&self, session_handle: String) -> Answer<()>;
 
-    /// Hands over a partition of a graph.
+    /// Registers a partition of a graph.
     fn register_graph(&self, call: RegisterGraphCall) -> Answer<RegisterGraphReply>;
 
-    /// Drops a partition.
+    /// Deregisters a partition.
     fn deregister_graph(&self, request: proto::DeregisterGraphRequest) -> Answer<()>;
 
     /// Runs a partition for one step. When this returns, a worker in this process has started it, and a request to another one is
-    /// on its way: nothing of it waits for the answer to be polled.
+    /// on its way, even if the answer is never polled.
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply>;
 
-    /// Drops what is left of a step. A worker in this process has done so when this returns.
+    /// Frees the state of a step. A worker in this process has done so when this returns.
     fn cleanup_graph(&self, step_id: i64) -> Answer<()>;
 
     /// Drops the resources in the given containers; none means the default one.
@@ -140,10 +140,10 @@ pub trait WorkerInterface: Send + Sync {
     /// Waits for a tensor that this worker produces in a step.
     fn recv_tensor(&self, call: RecvTensorCall) -> Answer<ReceivedTensor>;
 
-    /// Waits for a part of a collective op's tensor that a device of this worker gives, and that the rendezvous key of the call names.
+    /// Waits for a part of a collective op's tensor from a device of this worker; the call's rendezvous key names the part.
     fn recv_part(&self, call: RecvTensorCall, from: &DeviceAttributes) -> Answer<Tensor>;
 
-    /// Says that the answer to a request has arrived, so that it need not be kept.
+    /// Reports that the answer to a request has arrived, so that it need not be kept.
     fn mark_recv_finished(&self, request_id: i64) -> Answer<()>;
 
     /// Turns the log of transfers on and off, or reads it.
@@ -161,10 +161,10 @@ pub trait WorkerInterface: Send + Sync {
     /// Announces a member of a collective op to the leader.
     fn complete_instance(&self, request: proto::CompleteInstanceRequest) -> Answer<proto::CompleteInstanceResponse>;
 
-    /// Asks which step ids come next for collective graphs.
+    /// Asks for the next step ids of collective graphs.
     fn get_step_sequence(&self, request: proto::GetStepSequenceRequest) -> Answer<proto::GetStepSequenceResponse>;
 
-    /// Asks how the task is, for people who look at its cluster.
+    /// Asks for the task's state, for monitoring.
     fn ask(&self, question: TaskQuestion) -> Answer<TaskAnswer>;
 }
 
@@ -173,17 +173,17 @@ pub trait WorkerInterface: Send + Sync {
 pub struct RegisterGraphCall {
     /// The session.
     pub session_handle: String,
-    /// Whether the worker was told of the session.
+    /// Whether the master has opened the session on the worker.
     pub create_worker_session_called: bool,
     /// The partition.
     pub graph: PartitionGraph,
-    /// The session's settings, which tasks of TensorFlow look at.
+    /// The session's settings, which TensorFlow's tasks use.
     pub config: Option<Arc<proto::ConfigProto>>,
-    /// What the steps of its collective ops are numbered by; 0 if it has none.
+    /// The key by which the steps of its collective ops are numbered; 0 if it has none.
     pub collective_graph_key: i64,
 }
 
-/// The graph of a partition: itself within a process, and as a message between processes.
+/// The graph of a partition: the graph itself within a process, a message between processes.
 #[derive(Clone)]
 pub enum PartitionGraph {
     /// The graph itself.
@@ -202,18 +202,18 @@ impl PartitionGraph {
     }
 }
 
-/// A partition that was registered.
+/// A registered partition.
 pub struct RegisterGraphReply {
-    /// What the worker calls it.
+    /// The worker's handle for it.
     pub graph_handle: String,
     /// The partition itself, if it is in this process and talks to no other task.
     pub local: Option<Arc<dyn LocalGraph>>,
 }
 
-/// A registered partition in this process that talks to no other task, so that its steps concern nobody but the caller.
+/// A registered partition in this process that communicates with no other task, so that its steps concern only the caller.
 pub trait LocalGraph: Send + Sync {
-    /// Runs a step on this thread and waits for its end. The arguments and the results are in the order in which the graph has the
-    /// nodes of its feeds and fetches.
+    /// Runs a step on this thread and waits for its end. The arguments and the results are in the order of the graph's feed and
+    /// fetch nodes.
     fn run(&self, call: LocalStepCall<'_>) -> Result<Vec<Tensor>>;
 }
 
@@ -223,9 +223,9 @@ pub struct LocalStepCall<'a> {
     pub step_id: i64,
     /// The fed tensors.
     pub arguments: &'a mut dyn Iterator<Item = Tensor>,
-    /// When it is given up.
+    /// The deadline.
     pub deadline: Option<Instant>,
-    /// Ends it early.
+    /// Cancels it.
     pub cancellation: &'a Cancellation,
 }
 
@@ -234,13 +234,13 @@ pub struct LocalStepCall<'a> {
 pub struct RunGraphCall {
     /// The session.
     pub session_handle: Arc<str>,
-    /// Whether the worker was told of the session.
+    /// Whether the master has opened the session on the worker.
     pub create_worker_session_called: bool,
     /// The partition.
     pub graph_handle: Arc<str>,
     /// The step.
     pub step_id: i64,
-    /// The tensors to put into the step's rendezvous, by their keys.
+    /// The tensors to put into the step's rendezvous, with their keys.
     pub sends: Vec<(Arc<str>, Tensor)>,
     /// The keys of the tensors to take out of it.
     pub receives: Arc<[Arc<str>]>,
@@ -250,16 +250,16 @@ pub struct RunGraphCall {
     pub is_partial: bool,
     /// Whether this is the last part of it.
     pub is_last_partial_run: bool,
-    /// Whether the worker ends its part of the step by itself when it succeeds: nobody will ask for its tensors.
+    /// Whether the worker cleans up its part of the step itself when it succeeds, since nobody will request its tensors.
     pub cleans_itself: bool,
 }
 
-/// What a partition returned.
+/// The result of a partition.
 #[derive(Clone, Debug, Default)]
 pub struct RunGraphReply {
     /// The tensors asked for, in the order of their keys.
     pub received: Vec<Tensor>,
-    /// When nodes ran.
+    /// The times of nodes.
     pub step_stats: Option<StepStats>,
     /// The graphs that ran.
     pub partition_graphs: Vec<GraphDef>,
@@ -285,6 +285,6 @@ pub struct ReceivedTensor {
     pub is_dead: bool,
     /// When the sender had it, in microseconds since the epoch.
     pub send_start_micros: i64,
-    /// Whether the sender wants to be told that it arrived.
+    /// Whether the sender wants an acknowledgement.
     pub require_ack: bool,
 }

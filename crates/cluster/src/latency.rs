@@ -1,29 +1,29 @@
-//! [`Latencies`]: how long calls took, counted in classes so that it takes little memory and no lock.
+//! [`Latencies`]: a histogram of the latencies of calls that takes little memory and no lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Each doubling of the time has so many classes, so that what is told is right to an eighth.
+/// The number of classes in each doubling of the time, so that results are accurate to an eighth.
 const CLASSES_PER_DOUBLING: u32 = 4;
 const CLASS_BITS: u32 = CLASSES_PER_DOUBLING.trailing_zeros();
 
-/// Up to 2^32 microseconds, more than an hour; what takes longer is in the last class.
+/// Up to 2^32 microseconds, more than an hour; longer times count in the last class.
 const CLASSES: usize = 32 * CLASSES_PER_DOUBLING as usize;
 
-/// How long calls took.
+/// The latencies of calls.
 pub(crate) struct Latencies {
     counts: [AtomicU64; CLASSES],
 }
 
-/// How long the calls of a client took.
+/// A summary of the latencies of a client's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencySummary {
-    /// How many calls there were.
+    /// The number of calls.
     pub count: u64,
-    /// Half of them took no longer.
+    /// The median.
     pub median: Duration,
-    /// Ninety-nine in a hundred took no longer.
+    /// The 99th percentile.
     pub p99: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Latencies {
         self.counts[class(micros)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tells about the calls so far; each time is the upper end of its class.
+    /// Returns a summary; each time is the upper end of its class.
     pub fn summary(&self) -> LatencySummary {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let count: u64 = counts.iter().sum();
@@ -64,7 +64,7 @@ impl fmt::Display for LatencySummary {
     }
 }
 
-/// Returns the class of a time: which power of two, and which part of the way to the next.
+/// Returns the class of a time: its power of two, and the position between it and the next.
 fn class(micros: u32) -> usize {
     let Some(power) = micros.checked_ilog2().filter(|&power| power >= CLASS_BITS) else { return micros as usize };
     let part = (micros >> (power - CLASS_BITS)) & (CLASSES_PER_DOUBLING - 1);

@@ -1,5 +1,5 @@
-//! Clusters: [`ClusterSpec`] says which tasks there are, and a [`Server`] is one of them, with a master that serves clients
-//! and a worker that runs partitions.
+//! Clusters: [`ClusterSpec`] lists the tasks, and a [`Server`] is one of them, with a master that serves clients and a worker
+//! that runs partitions.
 //!
 //! Invariants: only `transport::grpc` names the HTTP stack, and the master names no op.
 

@@ -1,13 +1,14 @@
-//! [`listen`]: which addresses a task listens on.
+//! [`listen`]: the addresses that a task listens on.
 //!
-//! A port is never wider open than the cluster's own addresses need, and all interfaces are asked for, never chosen:
+//! A port is never more widely open than the cluster's own addresses need, and all interfaces are opened only on request:
 //!
-//! - An address or name in the cluster is the user's choice. Where it is a non-loopback address of this machine, exactly this address
-//!   is bound; where all tasks are on loopback, loopback is.
-//! - Otherwise the task is reached in a way that this machine can't see: a service's address, a name that stands for loopback here
-//!   while other tasks are elsewhere, or one that nobody knows yet. Only all interfaces will do then, and the user has to say so.
+//! - An address or name in the cluster is the user's choice. If it is a non-loopback address of this machine, exactly this
+//!   address is bound; if all tasks are on loopback, loopback is.
+//! - Otherwise the task is reached in a way that this machine can't see: through a service's address, a name that means loopback
+//!   here while other tasks are elsewhere, or one that can't be resolved yet. Then all interfaces are necessary, and the user has
+//!   to allow it.
 //!
-//! Starting never waits for a name server: what it has not said in a second counts as not known yet.
+//! Starting never waits for a name server: a name that isn't resolved within a second counts as unknown.
 
 use crate::ClusterSpec;
 use crate::clock::now;
@@ -19,13 +20,13 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tensor::{Result, Status};
 
-/// Says that all interfaces may be listened on where they must be; the value `1`.
+/// The environment variable that allows all interfaces if necessary; its value is `1`.
 pub(crate) const INSECURE_VARIABLE: &str = "FERROFLOW_INSECURE";
 
-/// How long names are looked up before they count as not known.
+/// How long to look up names before they count as unknown.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many connections may wait to be accepted.
+/// The backlog of connections.
 const BACKLOG: i32 = 1024;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -39,12 +40,12 @@ pub(crate) struct Listening {
     pub port: u16,
 }
 
-/// What a task is told about where to listen, besides its address in the cluster.
+/// Configuration of where to listen, besides the task's address in the cluster.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Choice {
     /// Exactly this address.
     pub bind: Option<IpAddr>,
-    /// All interfaces, where they are needed.
+    /// All interfaces, if they are necessary.
     pub is_insecure: bool,
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn listen(host: &str, port: u16, cluster: &ClusterSpec, choice: Choic
     listen_with(host, port, cluster, choice, &resolve)
 }
 
-/// Looks up names until the deadline: for each its addresses, none when it isn't known.
+/// Looks up names until the deadline: returns the addresses of each, or none if it is unknown.
 type Resolver<'a> = &'a dyn Fn(&[String], Instant) -> Vec<Vec<IpAddr>>;
 
 fn listen_with(
@@ -98,7 +99,7 @@ fn listen_with(
     all_interfaces_if(choice, host, port, &why)
 }
 
-/// Returns whether loopback reaches all tasks of a cluster, of which `own_host` is known to be there.
+/// Returns whether loopback reaches all tasks of a cluster, given that `own_host` is on loopback.
 fn all_on_loopback(cluster: &ClusterSpec, own_host: &str, deadline: Instant, resolve: Resolver<'_>) -> bool {
     let mut names = Vec::new();
     for (_, _, address) in cluster.tasks() {
@@ -116,12 +117,12 @@ fn all_on_loopback(cluster: &ClusterSpec, own_host: &str, deadline: Instant, res
     names.is_empty() || resolve(&names, deadline).iter().all(is_there)
 }
 
-/// Returns the address that a host is without being looked up.
+/// Returns the address that a host denotes without a look-up.
 fn literal(host: &str) -> Option<IpAddr> {
     if host.eq_ignore_ascii_case("localhost") { Some(LOOPBACK) } else { host.parse().ok() }
 }
 
-/// Looks up names on a thread of its own, which nobody waits for after the deadline: the system's look-up can take minutes.
+/// Looks up names on a separate thread, which is abandoned after the deadline: the system's look-up can take minutes.
 fn resolve(names: &[String], deadline: Instant) -> Vec<Vec<IpAddr>> {
     let mut found = vec![Vec::new(); names.len()];
     let (sender, receiver) = channel();
@@ -144,7 +145,7 @@ fn resolve(names: &[String], deadline: Instant) -> Vec<Vec<IpAddr>> {
     found
 }
 
-/// Returns whether an address is one of this machine's: only then can a socket have it. The port doesn't matter.
+/// Returns whether an address is one of this machine's, by binding it; the port doesn't matter.
 pub(crate) fn is_own(mut address: SocketAddr) -> bool {
     address.set_ip(address.ip().to_canonical());
     address.set_port(0);
@@ -163,10 +164,10 @@ fn all_interfaces_if(choice: Choice, host: &str, port: u16, why: &str) -> Result
     )))
 }
 
-/// Returns the address by which this machine talks to others, for a suggestion. Nothing is sent to find out.
+/// Returns the address by which this machine reaches others, for a suggestion. Nothing is sent.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // Any address outside will do. This one is set aside for examples.
+    // Any outside address works. This one is reserved for examples.
     socket.connect((Ipv4Addr::new(198, 51, 100, 1), 9)).ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
 }
@@ -178,14 +179,14 @@ fn on_loopback(port: u16) -> Result<Listening> {
         Ok(listener) => listening.listeners.push(listener),
         // Machines without IPv6 have no such address.
         Err(error) if error.kind() != ErrorKind::AddrInUse => {}
-        // A port that the system chose may be taken on the other address, which nobody was told of.
+        // A port that the system chose may be taken on the other address; nobody has been told about it yet.
         Err(_) if port == 0 => {}
         Err(error) => return Err(cannot_bind(LOOPBACK_V6, port, &error)),
     }
     Ok(listening)
 }
 
-/// Binds these addresses and no others, all with one port.
+/// Binds these addresses and no others, all with the same port.
 fn bind_all(ips: &[IpAddr], mut port: u16) -> Result<Listening> {
     let mut listeners = Vec::new();
     for &ip in ips {
@@ -248,7 +249,7 @@ mod tests {
     const FOREIGN: &str = "203.0.113.7";
     const INSECURE: Choice = Choice { bind: None, is_insecure: true };
 
-    /// Knows a few names, and nothing else.
+    /// Resolves a few names, and no others.
     fn names(names: &[String], _deadline: Instant) -> Vec<Vec<IpAddr>> {
         let look_up = |name: &String| match name.as_str() {
             "here" | "debian" => vec!["127.0.1.1".parse().unwrap()],
@@ -318,7 +319,7 @@ mod tests {
             return;
         };
         assert!(is_own(SocketAddr::new(own, 7)) && !is_own(SocketAddr::new(FOREIGN.parse().unwrap(), 7)));
-        // What the user has chosen stays narrow, whatever may be allowed.
+        // The user's own choice stays narrow, whatever is allowed.
         for choice in [Choice::default(), INSECURE] {
             assert_eq!(bound(&own.to_string(), &["192.0.2.9"], choice).unwrap(), [own]);
             assert_eq!(bound("machine", &["machine", "192.0.2.9"], choice).unwrap(), [own]);

@@ -1,10 +1,10 @@
-//! [`LogLimit`]: keeps a log line that input can cause from filling the disk.
+//! [`LogLimit`]: keeps log lines that input causes from filling the disk.
 
 use crate::clock::now;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lets one line, or a few, through in every interval, and counts the others. It is meant for a `static` beside the line.
+/// Lets one line, or a few, through in every interval, and counts the others. Use it in a `static` beside the line.
 pub struct LogLimit {
     interval: Duration,
     lines_max: u32,
@@ -12,29 +12,29 @@ pub struct LogLimit {
 }
 
 struct State {
-    /// When the interval began in which lines are counted.
+    /// The start of the current interval.
     began: Option<Instant>,
     written: u32,
     suppressed: u64,
 }
 
 impl LogLimit {
-    /// Makes a limit of one line in every interval.
+    /// Returns a limit of one line in every interval.
     pub const fn new(interval: Duration) -> LogLimit {
         LogLimit::several(1, interval)
     }
 
-    /// Makes a limit of several lines in every interval, for lines that belong together.
+    /// Returns a limit of several lines in every interval, for lines that belong together.
     pub const fn several(lines_max: u32, interval: Duration) -> LogLimit {
         LogLimit { interval, lines_max, state: Mutex::new(State { began: None, written: 0, suppressed: 0 }) }
     }
 
-    /// Returns how many lines were left out since the last one, if a line may be written now.
+    /// Returns the number of lines left out since the last one, if a line may be written now.
     pub fn allow(&self) -> Option<u64> {
         self.allow_at(now())
     }
 
-    /// Returns what a line ends with that follows some that were left out.
+    /// Returns the suffix for a line after some were left out.
     pub fn left_out(count: u64) -> String {
         if count == 0 { String::new() } else { format!(" (and {count} more such lines since the last one)") }
     }

@@ -1,7 +1,7 @@
-//! [`TaskMetrics`]: what a task counts of its steps and transfers, for health checks, metrics and the status page.
+//! [`TaskMetrics`]: a task's counts of its steps and transfers, for health checks, metrics and the status page.
 //!
-//! A step touches relaxed atomics only: no lock, no hash, no allocation. Counters that several threads add to at once are cut into
-//! shards, each in a cache line of its own, and whoever reads adds them up.
+//! A step uses relaxed atomics only: no lock, no hash, no allocation. Counters that several threads add to are split into shards,
+//! each in its own cache line; readers sum them up.
 
 use crate::clock::{elapsed, now, system_time};
 use crate::recorder::{Event, Kind, Recorder};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tensor::{Code, Status};
 
-/// Into how many parts a counter is cut. More threads than that share some.
+/// The number of shards of a counter. If there are more threads, they share.
 const SHARDS: usize = 8;
 
 /// The upper bounds of the buckets of step times, in seconds.
@@ -27,26 +27,26 @@ const STEP_TIME_BOUNDS_MICROS: [u64; 16] = [
     10_000_000, 60_000_000,
 ];
 
-/// How many waits for other tasks are remembered at once.
+/// The most waits for other tasks that are remembered at once.
 const WAITS_MAX: usize = 1 << 10;
 
 /// One past the largest code of a status.
 pub(crate) const NUM_CODES: usize = 17;
 
 thread_local! {
-    /// Which shard this thread adds to.
+    /// The shard that this thread adds to.
     static SHARD: Cell<usize> = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS)
     };
 }
 
-/// A value in a cache line of its own, so that threads that write to neighbours don't slow each other down.
+/// A value in its own cache line, so that threads that write neighbouring values don't slow each other down.
 #[derive(Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// The times of steps of one kind, and how many there were.
+/// The durations of steps of one kind, and their number.
 #[derive(Default)]
 pub(crate) struct StepTimes {
     shards: [Padded<StepTimesShard>; SHARDS],
@@ -54,7 +54,7 @@ pub(crate) struct StepTimes {
 
 #[derive(Default)]
 struct StepTimesShard {
-    /// One for each bound, and one for what takes longer.
+    /// One for each bound, and one for longer durations.
     buckets: [AtomicU64; STEP_TIME_BOUNDS.len() + 1],
     sum_micros: AtomicU64,
 }
@@ -62,14 +62,14 @@ struct StepTimesShard {
 /// The sums of [`StepTimes`] at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepTimesSummary {
-    /// How many steps fell into each bucket, the last one being for what is over all bounds.
+    /// The number of steps in each bucket; the last one is beyond all bounds.
     pub buckets: [u64; STEP_TIME_BOUNDS.len() + 1],
-    /// How long they took in all.
+    /// Their total duration.
     pub sum_micros: u64,
 }
 
 impl StepTimesSummary {
-    /// Returns how many there were.
+    /// Returns the number of steps.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -97,11 +97,11 @@ impl StepTimes {
     }
 }
 
-/// What went to and came from one task of the cluster.
+/// The transfers with one task of the cluster.
 pub(crate) struct PeerTraffic {
     /// The task.
     pub task: String,
-    /// Its place among the cluster's tasks, by which recorded events know it.
+    /// Its index among the cluster's tasks, which recorded events use.
     pub index: u32,
     sent: Padded<Traffic>,
     received: Padded<Traffic>,
@@ -157,7 +157,7 @@ impl Traffic {
     }
 }
 
-/// Tells the time since the epoch by a clock that never goes back.
+/// Returns the time since the epoch by a monotonic clock.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     started: Instant,
@@ -176,7 +176,7 @@ impl Clock {
     }
 }
 
-/// What a task counts.
+/// The counts of a task.
 pub(crate) struct TaskMetrics {
     /// The time.
     pub clock: Clock,
@@ -186,7 +186,7 @@ pub(crate) struct TaskMetrics {
     pub partitions: StepTimes,
     step_errors: [AtomicU64; NUM_CODES],
     partition_errors: [AtomicU64; NUM_CODES],
-    /// What happened last.
+    /// The flight recorder.
     pub recorder: Arc<Recorder>,
     /// The tasks of the cluster, which don't change.
     peers: Vec<Arc<PeerTraffic>>,
@@ -195,7 +195,7 @@ pub(crate) struct TaskMetrics {
 }
 
 impl TaskMetrics {
-    /// Makes the counters of a task of a cluster with these tasks.
+    /// Returns the counters of a task of a cluster with these tasks.
     pub fn new(tasks: Vec<String>) -> TaskMetrics {
         let (clock, recorder) = (Clock::start(), Arc::new(Recorder::default()));
         let by_name = tasks.iter().enumerate().map(|(index, task)| (task.clone(), index)).collect();
@@ -217,22 +217,22 @@ impl TaskMetrics {
         }
     }
 
-    /// Returns how long the task has been there.
+    /// Returns the task's uptime.
     pub fn uptime(&self) -> Duration {
         elapsed(self.clock.started)
     }
 
-    /// Returns when the task began, in microseconds since the epoch.
+    /// Returns when the task started, in microseconds since the epoch.
     pub fn started_micros(&self) -> u64 {
         self.clock.started_micros
     }
 
-    /// Returns the tasks of the cluster with what went to and came from each.
+    /// Returns the tasks of the cluster with their transfers.
     pub fn peers(&self) -> &[Arc<PeerTraffic>] {
         &self.peers
     }
 
-    /// Returns what goes to and comes from a task.
+    /// Returns the transfers with a task.
     pub fn peer(&self, task: &str) -> Option<&Arc<PeerTraffic>> {
         self.peers.get(*self.by_name.get(task)?)
     }
@@ -266,17 +266,17 @@ impl TaskMetrics {
         self.recorder.record(Event { kind, code: code as u32, subject, step_id, start_micros, took_micros, bytes: 0 });
     }
 
-    /// Returns how many steps failed, by code.
+    /// Returns the number of failed steps, by code.
     pub fn step_errors(&self) -> Vec<(Code, u64)> {
         by_code(&self.step_errors)
     }
 
-    /// Returns how many partitions failed, by code.
+    /// Returns the number of failed partitions, by code.
     pub fn partition_errors(&self) -> Vec<(Code, u64)> {
         by_code(&self.partition_errors)
     }
 
-    /// Notes that somebody waits for a task, until what is returned is dropped.
+    /// Records that somebody waits for a task, until the result is dropped.
     pub fn wait_for(self: &Arc<Self>, who: &str, task: &str) -> WaitGuard {
         let wait = Wait { who: who.to_owned(), task: task.to_owned(), since: now(), because: String::new() };
         let number = self.waits.next.fetch_add(1, Ordering::Relaxed);
@@ -287,7 +287,7 @@ impl TaskMetrics {
         WaitGuard { metrics: self.clone(), number }
     }
 
-    /// Returns who waits for which task, those who have waited longest first.
+    /// Returns the waits for tasks, longest first.
     pub fn waits(&self) -> Vec<Wait> {
         self.waits.all.lock().values().cloned().collect()
     }
@@ -298,16 +298,16 @@ fn by_code(errors: &[AtomicU64; NUM_CODES]) -> Vec<(Code, u64)> {
     counts.map(|(code, count)| (Code::from_i32(code as i32), count.load(Ordering::Relaxed))).collect()
 }
 
-/// Somebody who waits for a task to be there.
+/// A wait for a task to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
-    /// Who waits, such as `session 3`.
+    /// The waiter, such as `session 3`.
     pub who: String,
-    /// For which task.
+    /// The task.
     pub task: String,
-    /// Since when.
+    /// The start of the wait.
     pub since: Instant,
-    /// What went wrong last.
+    /// The last error.
     pub because: String,
 }
 
@@ -324,7 +324,7 @@ pub(crate) struct WaitGuard {
 }
 
 impl WaitGuard {
-    /// Notes why the task isn't there yet.
+    /// Records why the task can't be reached yet.
     pub fn because(&self, message: &str) {
         if let Some(wait) = self.metrics.waits.all.lock().get_mut(&self.number) {
             message.clone_into(&mut wait.because);
@@ -338,16 +338,16 @@ impl Drop for WaitGuard {
     }
 }
 
-/// What a session's steps have told: how many there were, and what they fetched that people want to see.
+/// The progress of a session's steps: their number, and fetched values that are of interest to people.
 #[derive(Default)]
 pub(crate) struct SessionProgress {
-    /// The number of the session among all that this master had.
+    /// The number of the session among all of this master's.
     pub number: u32,
     /// When it was opened, in microseconds since the epoch.
     pub opened_micros: u64,
-    /// Whose it is.
+    /// The client that it belongs to.
     pub client: String,
-    /// How many steps it ran.
+    /// The number of its steps.
     pub steps: AtomicU64,
     /// When the last one ended.
     pub last_step_micros: AtomicU64,
@@ -369,12 +369,12 @@ impl SessionProgress {
         }
     }
 
-    /// Notes a loss that was fetched.
+    /// Records a fetched loss.
     pub fn set_loss(&self, loss: f32) {
         self.loss.store(loss.to_bits(), Ordering::Relaxed);
     }
 
-    /// Notes a global step that was fetched.
+    /// Records a fetched global step.
     pub fn set_global_step(&self, step: u64) {
         self.global_step.store(step, Ordering::Relaxed);
     }

@@ -1,17 +1,17 @@
-//! [`PeerPolicy`]: which users of this machine a server serves.
+//! [`PeerPolicy`]: the users of this machine that a server serves.
 
 use tensor::{Result, Status};
 
-/// Says which users may connect. The kernel proves who they are (`SO_PEERCRED` for a Unix socket, the owner of the other socket for
-/// TCP on one machine), so a peer can't claim to be another.
+/// Decides which users may connect. The kernel reports who they are (`SO_PEERCRED` for a Unix socket, the owner of the other
+/// socket for TCP on one machine), so a peer can't claim to be another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerPolicy {
-    /// The user as whom the server runs.
+    /// The user that the server runs as.
     own_user: u32,
     others: Others,
 }
 
-/// Who is served besides the server's own user.
+/// Users that are served besides the server's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Others {
     /// These users.
@@ -20,7 +20,7 @@ enum Others {
     All,
 }
 
-/// The user who may read and change every process anyway.
+/// The user who may read and change every process in any case.
 const ROOT: u32 = 0;
 
 /// Stands for all users.
@@ -38,7 +38,7 @@ impl PeerPolicy {
         PeerPolicy { own_user: rustix::process::geteuid().as_raw(), others: Others::Users(Vec::new()) }
     }
 
-    /// Serves other users, too: names or numbers, several in one text with commas between them; `*` means all.
+    /// Also serves other users: names or numbers, separated by commas; `*` means all.
     pub fn allow_users<S: AsRef<str>>(mut self, users: &[S]) -> Result<PeerPolicy> {
         let words = users.iter().flat_map(|text| text.as_ref().split(',')).map(str::trim);
         for word in words.filter(|word| !word.is_empty()) {
@@ -61,7 +61,7 @@ impl PeerPolicy {
             }
     }
 
-    /// Returns whether every user may connect, also one that can't be found out.
+    /// Returns whether every user may connect, even one that can't be determined.
     pub fn allows_all(&self) -> bool {
         self.others == Others::All
     }
@@ -85,7 +85,7 @@ impl std::fmt::Display for PeerPolicy {
     }
 }
 
-/// Returns a user's name, or the number of one without a name.
+/// Returns a user's name, or the number if it has none.
 pub(crate) fn user_name(uid: u32) -> String {
     let known = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
     known.ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)

@@ -1,6 +1,6 @@
-//! [`Quota`]: how much one client of a server may have at most, and [`Quotas`], which counts it.
+//! [`Quota`]: the limits of one client of a server, and [`Quotas`], which counts usage.
 //!
-//! Shares (`shares`, `turns`) leave something to everybody by themselves; a quota is what somebody has decided. Tasks, admins and this process
+//! Shares (`shares`, `turns`) leave something for everybody automatically; a quota is configured. Tasks, admins and this process
 //! have none.
 
 use crate::access::Role;
@@ -11,7 +11,7 @@ use proto::service::master;
 use std::sync::{Arc, Weak};
 use tensor::{MemoryGroup, Result, Status, parse_memory_limit};
 
-/// How much one client may have at once; what is not said is not bounded by this.
+/// The limits of one client. What isn't set is not limited.
 ///
 /// ```
 /// use cluster::Quota;
@@ -26,9 +26,9 @@ pub struct Quota {
     pub sessions: Option<usize>,
     /// Nodes in the graphs of all of its sessions.
     pub nodes: Option<usize>,
-    /// The memory that its sessions hold in the process that it is connected to.
+    /// The memory of its sessions in the process that it is connected to.
     pub memory_bytes: Option<usize>,
-    /// Calls that are under way.
+    /// Pending calls.
     pub calls: Option<usize>,
 }
 
@@ -60,11 +60,11 @@ impl std::str::FromStr for Quota {
     }
 }
 
-/// Counts what clients have.
+/// Counts the clients' usage.
 pub(crate) struct Quotas {
     quota: Quota,
     clients: Mutex<HashMap<Client, Held>>,
-    /// The accounts of each client's sessions, as long as something is charged to one: variables stay when a session is closed.
+    /// The accounts of each client's sessions, as long as something is charged to one: variables remain when a session is closed.
     memory: Mutex<HashMap<Client, Weak<MemoryGroup>>>,
 }
 
@@ -75,15 +75,15 @@ struct Held {
     calls: usize,
 }
 
-/// What a session counts for, until this is dropped.
+/// The usage of a session, until this is dropped.
 pub(crate) struct SessionShare {
     quotas: Option<(Arc<Quotas>, Client)>,
     nodes: usize,
-    /// What the session's account belongs to.
+    /// The key of the session's account.
     pub memory: Option<Arc<MemoryGroup>>,
 }
 
-/// A call that is under way, until this is dropped.
+/// A pending call, until this is dropped.
 pub(crate) struct CallShare(Option<(Arc<Quotas>, Client)>);
 
 impl Quotas {
@@ -92,7 +92,7 @@ impl Quotas {
         Arc::new(Quotas { quota, clients: Mutex::default(), memory: Mutex::default() })
     }
 
-    /// Counts a session with a graph of so many nodes.
+    /// Counts a session with a graph of this many nodes.
     pub fn open_session(self: &Arc<Self>, caller: &Caller, nodes: usize) -> Result<SessionShare> {
         if !self.applies_to(caller) {
             return Ok(SessionShare { quotas: None, nodes, memory: None });
@@ -113,8 +113,8 @@ impl Quotas {
         Ok(SessionShare { quotas: Some((self.clone(), client)), nodes, memory })
     }
 
-    /// Counts a call. Only those that clients make count, since without certificates tasks can't be told from clients, and none that ends
-    /// others.
+    /// Counts a call. Only calls of the master service count, since without certificates tasks can't be told from clients, and no
+    /// call that ends others counts.
     pub fn begin_call(self: &Arc<Self>, caller: &Caller, path: &str) -> Result<CallShare> {
         let counts = master::ALL.contains(&path) && path != master::CLOSE_SESSION && path != master::RESET;
         if self.quota.calls.is_none() || !counts || !self.applies_to(caller) {
@@ -167,7 +167,7 @@ impl SessionShare {
         Ok(())
     }
 
-    /// Takes back nodes that could not be added.
+    /// Returns the nodes that could not be added.
     pub fn remove_nodes(&mut self, nodes: usize) {
         self.nodes -= nodes;
         if let Some((quotas, client)) = &self.quotas {
@@ -195,7 +195,7 @@ impl Drop for CallShare {
     }
 }
 
-/// Drops the count of a client that has nothing.
+/// Removes the entry of a client that uses nothing.
 fn forget_if_empty(clients: &mut HashMap<Client, Held>, client: Client) {
     if clients.get(&client).is_some_and(|held| (held.sessions, held.nodes, held.calls) == (0, 0, 0)) {
         clients.remove(&client);

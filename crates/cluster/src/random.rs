@@ -1,19 +1,19 @@
-//! [`RandomIds`]: the one source of step ids, request ids, incarnations and session handles.
+//! [`RandomIds`]: the only source of step ids, request ids, incarnations and session handles.
 //!
-//! A handle gives whoever has it all rights to a session, so it is 128 bits of the system's generator and nothing else. An
-//! incarnation is told to everybody, so it is drawn from the system, too, and says nothing about any other number. Step and request
-//! ids are drawn for each step, where a system call would be dear: they are a keyed function (SipHash-2-4) of a counter. Without
-//! the key, which never leaves the process, the ids that one has seen don't tell the next one.
+//! A handle gives its holder all rights to a session, so it is 128 bits of the system's generator. An incarnation is public, so
+//! it comes from the system's generator, too, and reveals nothing about any other number. Step and request ids are drawn in each
+//! step, where a system call would be expensive: they are a keyed function (SipHash-2-4) of a counter. Without the key, which
+//! never leaves the process, ids don't reveal the following ones.
 
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Draws ids that nobody can guess and that no other task draws.
+/// Draws ids that can't be guessed, and that no other task draws.
 pub struct RandomIds {
     keyed: SipHasher24,
     counter: AtomicU64,
-    /// Whether handles and incarnations follow from the key as well, so that a test repeats.
+    /// Whether handles and incarnations are derived from the key as well, so that a test is reproducible.
     is_seeded: bool,
 }
 
@@ -21,18 +21,18 @@ pub struct RandomIds {
 const STEP_ID_BITS: u32 = 56;
 
 impl RandomIds {
-    /// Makes a source with a seed of its own, for tests that must repeat. Whoever knows the seed knows all that is drawn.
+    /// Returns a source with a fixed seed, for reproducible tests. Whoever knows the seed knows all ids.
     pub fn with_seed(seed: u64) -> RandomIds {
         RandomIds { keyed: SipHasher24::new_with_keys(seed, !seed), counter: AtomicU64::new(0), is_seeded: true }
     }
 
-    /// Makes a source whose key comes from the operating system.
+    /// Returns a source whose key comes from the operating system.
     pub fn from_system() -> RandomIds {
         let keyed = SipHasher24::new_with_keys(system_bits(), system_bits());
         RandomIds { keyed, counter: AtomicU64::new(0), is_seeded: false }
     }
 
-    /// Returns 64 random bits that are not to be told to everybody.
+    /// Returns 64 random bits that must stay private.
     pub fn next(&self) -> u64 {
         let mut keyed = self.keyed;
         keyed.write_u64(self.counter.fetch_add(1, Ordering::Relaxed));
@@ -49,7 +49,7 @@ impl RandomIds {
         }
     }
 
-    /// Returns a request id, which isn't 0.
+    /// Returns a request id, which is never 0.
     pub fn next_request_id(&self) -> i64 {
         loop {
             let id = self.next() as i64;
@@ -59,7 +59,7 @@ impl RandomIds {
         }
     }
 
-    /// Returns an incarnation, which isn't 0. Everybody is told of it.
+    /// Returns an incarnation, which is never 0 and is public.
     pub fn next_incarnation(&self) -> u64 {
         loop {
             let incarnation = self.independent();
@@ -71,13 +71,13 @@ impl RandomIds {
 
     /// Returns a secret of 32 hexadecimal digits: whoever knows it has the rights that it stands for.
     ///
-    /// It is looked up in hash maps, where it is compared with another one only if their hashes agree: the time that a look-up
-    /// takes doesn't say how many digits of a guess are right.
+    /// It is looked up in hash maps, which compare it with another one only if their hashes are equal, so the time of a look-up
+    /// doesn't reveal how many digits of a guess are right.
     pub fn next_handle(&self) -> String {
         format!("{:016x}{:016x}", self.independent(), self.independent())
     }
 
-    /// Returns bits that no other number drawn here says anything about.
+    /// Returns bits that are independent of all other numbers drawn here.
     fn independent(&self) -> u64 {
         if self.is_seeded { self.next() } else { system_bits() }
     }
@@ -88,12 +88,13 @@ pub(crate) fn system_secret() -> String {
     format!("{:016x}{:016x}", system_bits(), system_bits())
 }
 
-/// Returns bits of the system's generator, or of the simulation that this is part of.
+/// Returns bits of the system's generator, or of the simulation that this runs in.
 fn system_bits() -> u64 {
     if let Some(environment) = executor::environment::current() {
         return environment.random_bits();
     }
-    // It fails only where a program may not ask for random numbers at all. A server whose handles can be guessed is worse than none.
+    // It fails only on systems that refuse random numbers altogether. A server with handles that can be guessed would be worse
+    // than none.
     getrandom::u64().expect("the operating system gives no random numbers")
 }
 
@@ -112,7 +113,7 @@ mod tests {
         assert_ne!(RandomIds::with_seed(1).next_handle(), RandomIds::with_seed(2).next_handle());
     }
 
-    /// The generator that was here before could be run backwards from one output, such as the incarnation that everybody is told.
+    /// A regression test: the previous generator could be run backwards from one output, such as a public incarnation.
     #[test]
     fn an_incarnation_does_not_tell_what_is_drawn_next() {
         let ids = RandomIds::from_system();
@@ -143,7 +144,7 @@ mod tests {
         let handles: HashSet<String> = (0..1000).map(|_| ids.next_handle()).collect();
         assert_eq!(handles.len(), 1000);
         assert!(handles.iter().all(|handle| handle.len() == 32 && handle.bytes().all(|b| b.is_ascii_hexdigit())));
-        // Every digit takes every value somewhere: none is fixed.
+        // Every digit takes every value somewhere: none is constant.
         for place in 0..32 {
             let digits: HashSet<u8> = handles.iter().map(|handle| handle.as_bytes()[place]).collect();
             assert_eq!(digits.len(), 16, "digit {place}");

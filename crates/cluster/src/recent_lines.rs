@@ -1,28 +1,28 @@
-//! The last lines that this process has logged, for people who look at its task from elsewhere.
+//! The last log lines of this process, for remote monitoring.
 
 use crate::clock::system_time;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::UNIX_EPOCH;
 
-/// How many lines are kept, and how much of each.
+/// The number of lines kept, and the most characters of each.
 const LINES_MAX: usize = 100;
 const LINE_CHARS_MAX: usize = 400;
 
 /// A line that was logged.
 #[derive(Clone, Debug)]
 pub struct RecentLine {
-    /// When, in microseconds since the epoch.
+    /// The time, in microseconds since the epoch.
     pub at_micros: u64,
-    /// How much it matters, such as `WARN`.
+    /// The level, such as `WARN`.
     pub level: &'static str,
-    /// What it says.
+    /// The text.
     pub text: String,
 }
 
 static LINES: Mutex<VecDeque<RecentLine>> = Mutex::new(VecDeque::new());
 
-/// Keeps a line in place of the oldest one.
+/// Adds a line, and drops the oldest one.
 pub fn keep_line(level: &'static str, text: &str) {
     let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
     let text = text.chars().take(LINE_CHARS_MAX).collect();
@@ -33,7 +33,7 @@ pub fn keep_line(level: &'static str, text: &str) {
     lines.push_back(RecentLine { at_micros: since.as_micros() as u64, level, text });
 }
 
-/// Returns the last lines, at most `count`, the oldest first.
+/// Returns the last lines, at most `count`, oldest first.
 pub(crate) fn recent_lines(count: usize) -> Vec<RecentLine> {
     let lines = LINES.lock();
     lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()

@@ -1,35 +1,36 @@
-//! [`Recorder`]: the flight recorder: the last steps, partitions and transfers of a task, always on, in memory of a fixed size.
+//! [`Recorder`]: the flight recorder. It keeps the last steps, partitions and transfers of a task in memory of a fixed size, and
+//! is always on.
 //!
-//! Writers never wait: each takes the next place of a ring and fills it with relaxed stores, and an event whose place is being
-//! written is left out. A sequence number on each place tells readers whether it was rewritten while they read it, and then they
+//! Writers never wait: each claims the next slot of a ring and fills it with relaxed stores; an event is dropped if its slot is
+//! still being written. A sequence number in each slot tells readers whether it was rewritten while they read it; if so, they
 //! skip it.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// How many events are kept, of 48 bytes each.
+/// The number of events kept, of 48 bytes each.
 pub(crate) const EVENTS_MAX: usize = 1 << 12;
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A step that the master ran; the subject is the session's number.
     Step = 0,
     /// A partition that the worker ran.
     Partition = 1,
-    /// A tensor that left; the subject is the peer's place among the tasks.
+    /// A tensor that was sent; the subject is the peer's index among the tasks.
     Sent = 2,
-    /// A tensor that came.
+    /// A tensor that was received.
     Received = 3,
 }
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// The code of the status with which it failed, or 0.
+    /// The status code if it failed, otherwise 0.
     pub code: u32,
-    /// Whom it is about.
+    /// The subject, which depends on the kind.
     pub subject: u32,
     /// The step.
     pub step_id: i64,
@@ -37,20 +38,20 @@ pub(crate) struct Event {
     pub start_micros: u64,
     /// How long it took.
     pub took_micros: u64,
-    /// How large the tensor was.
+    /// The size of the tensor.
     pub bytes: u64,
 }
 
 /// The last events.
 pub(crate) struct Recorder {
     slots: Box<[Slot]>,
-    /// How many events there were.
+    /// The number of events so far.
     next: AtomicU64,
 }
 
 #[derive(Default)]
 struct Slot {
-    /// One more than twice the number of the event while it is written, and two more when it is there; 0 when nothing was ever.
+    /// Twice the event's number plus one while it is being written, plus two when it is complete; 0 in an unused slot.
     sequence: AtomicU64,
     what: AtomicU64,
     step_id: AtomicU64,
@@ -59,7 +60,7 @@ struct Slot {
     bytes: AtomicU64,
 }
 
-/// `off` in this variable of the environment has nothing recorded, to measure what it costs.
+/// The environment variable that turns the recorder off (`off`), to measure its cost.
 const SWITCH: &str = "FERROFLOW_RECORDER";
 
 impl Default for Recorder {
@@ -74,14 +75,14 @@ impl Recorder {
         Recorder { slots: (0..count).map(|_| Slot::default()).collect(), next: AtomicU64::new(0) }
     }
 
-    /// Notes an event in place of the oldest one.
+    /// Records an event over the oldest one.
     pub fn record(&self, event: Event) {
         if self.slots.is_empty() {
             return;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let slot = &self.slots[number as usize % EVENTS_MAX];
-        // A writer that was held up for a whole round of the ring still has the place, or finds that it is too late.
+        // A writer that was delayed for a whole round of the ring still owns the slot, or detects that it is too late.
         let seen = slot.sequence.load(Ordering::Relaxed);
         let (begun, written) = (2 * number + 1, 2 * number + 2);
         if seen % 2 == 1
@@ -100,7 +101,7 @@ impl Recorder {
         slot.sequence.store(written, Ordering::Release);
     }
 
-    /// Returns the last events, at most `count`, the oldest first.
+    /// Returns the last events, at most `count`, oldest first.
     pub fn last(&self, count: usize) -> Vec<Event> {
         let next = self.next.load(Ordering::Acquire);
         let first = next.saturating_sub(count.min(EVENTS_MAX) as u64);

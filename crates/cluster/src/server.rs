@@ -1,4 +1,4 @@
-//! [`Server`]: one task of a cluster in this process, with both services; [`EmbeddedCluster`]: all tasks of one, without
+//! [`Server`]: one task of a cluster in this process, with both services; [`EmbeddedCluster`]: all tasks of a cluster, without
 //! sockets.
 
 use crate::audit::AuditLog;
@@ -36,14 +36,14 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::info;
 
-/// How long the calls under way may take to end when a server stops, before their steps are cancelled.
+/// How long pending calls may take to end when a server stops, before their steps are cancelled.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long cancelled calls may take to end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many calls of one client are ready or run at once. More than there are threads that serve, so that a thread finds the next one
-/// ready; few, since another client's call waits for all of them.
+/// The most calls of one client that are ready or running at once. It is more than the number of serving threads, so that a
+/// thread finds the next call ready; but few, since other clients' calls wait for all of them.
 fn turns_per_client() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
 }
@@ -53,7 +53,7 @@ pub struct Server {
     task: TaskServices,
     services: Arc<Services>,
     address: String,
-    /// What the sockets are bound to.
+    /// The bound addresses.
     bound: Vec<SocketAddr>,
     stopping: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
@@ -68,15 +68,15 @@ pub(crate) struct TaskServices {
     pub master: Master,
     /// The worker.
     pub worker: Arc<Worker>,
-    /// The streams to and from other tasks, if it takes part in any.
+    /// The streams to and from other tasks, if it uses any.
     pub streams: Option<Arc<StreamHub>>,
     status: TaskStatus,
     quotas: Arc<Quotas>,
 }
 
 impl TaskServices {
-    /// Makes the services of a task; it takes part in streams if a transport is given, and
-    /// opens them over something else than the system's TCP if that is given.
+    /// Creates the services of a task. It uses streams if a transport is given, and opens them through `dialer` in place of the
+    /// system's TCP if that is given.
     pub fn new(
         config: &ServerConfig,
         cluster: ClusterSpec,
@@ -149,7 +149,7 @@ impl TaskServices {
 }
 
 impl Server {
-    /// Starts a task: its port is open when this returns. The runtime runs everything that the server does.
+    /// Starts a task: its port is open when this returns. The runtime runs all work of the server.
     pub fn start(
         config: ServerConfig,
         registry: &'static OpRegistry,
@@ -224,7 +224,7 @@ impl Server {
         Server::start(ServerConfig::local(0)?, registry, runtime)
     }
 
-    /// Starts the task that the environment variable `TF_CONFIG` says, and logs which. Without the variable this is an error.
+    /// Starts the task that the environment variable `TF_CONFIG` describes, and logs which it is. A missing variable is an error.
     pub fn from_env(registry: &'static OpRegistry, runtime: tokio::runtime::Handle) -> Result<Server> {
         let config = TfConfig::from_env()?.ok_or_else(|| Status::failed_precondition("TF_CONFIG is not set"))?;
         info!("TF_CONFIG says that this is {}", task_name(&config.job, config.task_index));
@@ -243,12 +243,12 @@ impl Server {
         &self.address
     }
 
-    /// Returns what tells how the task is.
+    /// Returns the task's status.
     pub fn status(&self) -> TaskStatus {
         self.task.status.clone()
     }
 
-    /// Tells how long the steps of each client took that is connected now, from the arrival of the call to the answer.
+    /// Returns how long the steps of each connected client took, from the arrival of the call to the answer.
     pub fn latencies(&self) -> Vec<(String, LatencySummary)> {
         self.services.turns.latencies()
     }
@@ -258,7 +258,7 @@ impl Server {
         &self.task.name
     }
 
-    /// Returns whether the server listens on all interfaces, because it was told to or may and must.
+    /// Returns whether the server listens on all interfaces, because it was configured to, or may and must.
     pub fn is_on_all_interfaces(&self) -> bool {
         self.bound.iter().any(|address| address.ip().is_unspecified())
     }
@@ -279,7 +279,7 @@ impl Server {
         Arc::new(self.task.master.clone())
     }
 
-    /// Returns how many sessions masters of other tasks have open here.
+    /// Returns the number of sessions that masters of other tasks have open here.
     pub fn num_sessions_of_others(&self) -> usize {
         self.task.worker.num_sessions_of_others()
     }
@@ -289,13 +289,13 @@ impl Server {
         let _ = self.stopped.subscribe().wait_for(|&is_stopped| is_stopped).await;
     }
 
-    /// Waits until the server has stopped, for a time; returns whether it has.
+    /// Waits until the server has stopped, with a timeout; returns whether it has.
     pub async fn join_timeout(&self, timeout: Duration) -> bool {
         crate::clock::timeout(timeout, self.join()).await.is_ok()
     }
 
-    /// Stops: no new calls are taken, those under way may end for a while, then they are cancelled. The port is free
-    /// when this returns.
+    /// Stops the server: refuses new calls, lets pending ones end for a while, then cancels them. The port is free when this
+    /// returns.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
         let mut serving = std::mem::take(&mut *self.serving.lock());
@@ -345,12 +345,12 @@ impl Drop for Server {
     }
 }
 
-/// Returns whether the environment says that all interfaces may be listened on where they must be.
+/// Returns whether the environment allows to listen on all interfaces if necessary.
 fn is_insecure_here() -> bool {
     std::env::var(INSECURE_VARIABLE).is_ok_and(|value| matches!(value.trim(), "1" | "true" | "yes"))
 }
 
-/// Says who can reach the port, and that nothing but the way there protects it.
+/// Logs who can reach the port, and that only the network protects it.
 fn say_who_can_connect(task: &str, bound: &[SocketAddr], config: &ServerConfig) {
     let addresses: Vec<String> = bound.iter().map(SocketAddr::to_string).collect();
     let addresses = addresses.join(" and ");
@@ -370,15 +370,16 @@ fn say_who_can_connect(task: &str, bound: &[SocketAddr], config: &ServerConfig) 
     info!("{task} listens on {addresses}, without encryption: {who}, and {here}");
 }
 
-/// Has every thread of this process that serves or computes call `give_back` while its servers are idle. It returns what the
-/// program's allocator holds for the calling thread to the system.
+/// Sets `give_back`, which every serving and compute thread of this process calls while its servers are idle. It returns to the
+/// system what the program's allocator holds for the calling thread.
 ///
-/// Only the program knows its allocator, and an allocator purges freed memory only when it is called. The first hook stays.
+/// Only the program knows its allocator, and an allocator purges freed memory only when it is called. Only the first call has an
+/// effect.
 pub fn set_idle_hook(give_back: fn()) {
     idle::set_hook(give_back);
 }
 
-/// Gives the blocks of steps back while there are no steps, until the server stops.
+/// Frees the memory pools of steps while there are no steps, until the server stops.
 async fn give_memory_back(mut stopping: watch::Receiver<bool>) {
     loop {
         if tensor::Recycler::trim_if_idle() {
@@ -401,12 +402,12 @@ async fn ended_within(tasks: &mut Vec<JoinHandle<()>>, limit: Duration) -> bool 
     timeout(limit, all).await.is_ok()
 }
 
-/// All tasks of a cluster in this process, which talk to each other without sockets and without encoding anything.
+/// All tasks of a cluster in this process, which communicate without sockets and without encoding messages.
 pub struct EmbeddedCluster {
     tasks: HashMap<String, TaskServices>,
 }
 
-/// The job of the one task behind a session of this process, as TensorFlow calls it.
+/// The job of the single task of a session in this process, as TensorFlow names it.
 const LOCAL_JOB: &str = "localhost";
 
 /// Finds the workers of an embedded cluster.
@@ -453,8 +454,8 @@ impl EmbeddedCluster {
         EmbeddedCluster::with_logger(cluster, registry, runtime, Arc::new(TracingLogger))
     }
 
-    /// Starts the cluster behind a session of this process: its one task is `/job:localhost/task:0`, and what ops print for people goes
-    /// to the standard error.
+    /// Starts the cluster for a session in this process: its only task is `/job:localhost/task:0`, and the output of ops such as
+    /// Print goes to standard error.
     pub fn local(registry: &'static OpRegistry, runtime: tokio::runtime::Handle) -> Result<EmbeddedCluster> {
         let cluster = ClusterSpec::new().with_job(LOCAL_JOB, &["localhost:0"])?;
         EmbeddedCluster::with_logger(&cluster, registry, runtime, Arc::new(StderrLogger))
@@ -492,7 +493,7 @@ impl EmbeddedCluster {
         self.master(LOCAL_JOB, 0)
     }
 
-    /// Returns what tells how each of the tasks is, in the order of their names.
+    /// Returns the status of each task, sorted by name.
     pub fn statuses(&self) -> Vec<TaskStatus> {
         let mut statuses: Vec<TaskStatus> = self.tasks.values().map(|task| task.status.clone()).collect();
         statuses.sort_by(|one, other| one.task().cmp(other.task()));

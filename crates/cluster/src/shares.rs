@@ -1,30 +1,30 @@
-//! [`Shares`]: how much each client may hold of what a server has a bounded number of, such as sessions.
+//! [`Shares`]: limits what each client may hold of a bounded resource of the server, such as sessions.
 //!
-//! A fixed share would be too small for hundreds of workers of one user on one machine, and too large once there are many clients. So
-//! it depends on what is left: a client may hold at most a multiple of what is free. Alone it gets nearly all; the more others hold,
-//! the less it gets; and something is always left for one that comes new.
+//! A fixed share would be too small for hundreds of workers of one user on one machine, and too large if there are many clients.
+//! So it depends on what is left: a client may hold at most a multiple of what is free. Alone it gets nearly everything; the more
+//! others hold, the less it gets; and something is always left for a newcomer.
 
 use crate::client::Client;
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// The count of what each client holds.
+/// Counts what each client holds.
 pub(crate) struct Holdings {
     max: usize,
-    /// A client may hold at most so many times what is free.
+    /// A client may hold at most this many times what is free.
     factor: usize,
     total: usize,
     by_client: HashMap<Client, usize>,
 }
 
 impl Holdings {
-    /// Makes the count of `max` things, of which nobody holds one. A client that is alone gets `factor / (factor + 1)` of them.
+    /// Returns the count of `max` items, all of them free. A client that is alone gets `factor / (factor + 1)` of them.
     pub fn new(max: usize, factor: usize) -> Holdings {
         Holdings { max, factor, total: 0, by_client: HashMap::new() }
     }
 
-    /// Returns whether a client may have one more.
+    /// Returns whether a client may take one more.
     pub fn has_room(&self, client: Client) -> bool {
         self.held(client) < self.max.saturating_sub(self.total).saturating_mul(self.factor)
     }
@@ -57,25 +57,25 @@ impl Holdings {
     }
 }
 
-/// What clients hold places of.
+/// A bounded number of places, held by clients.
 pub(crate) struct Shares {
     max: usize,
     holdings: Mutex<Holdings>,
 }
 
-/// A place that a client holds until this is dropped.
+/// A client's place, until this is dropped.
 pub(crate) struct Place {
     shares: Arc<Shares>,
     client: Client,
 }
 
 impl Shares {
-    /// Makes `max` places, of which a client that is alone gets `factor / (factor + 1)`.
+    /// Returns `max` places, of which a client that is alone gets `factor / (factor + 1)`.
     pub fn new(max: usize, factor: usize) -> Arc<Shares> {
         Arc::new(Shares { max, holdings: Mutex::new(Holdings::new(max, factor)) })
     }
 
-    /// Takes a place; `None` when the client has its share, or there is none.
+    /// Takes a place; `None` if the client has its share, or none is free.
     pub fn take(self: &Arc<Self>, client: Client) -> Option<Place> {
         let mut holdings = self.holdings.lock();
         if !holdings.has_room(client) {

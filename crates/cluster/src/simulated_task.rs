@@ -1,5 +1,5 @@
-//! [`SimulatedTask`]: one task of a cluster whose spawner, random numbers and network are given, as a simulation has them. Its
-//! master, worker, sessions, rendezvous and streams are those of every task.
+//! [`SimulatedTask`]: one task of a cluster whose spawner, random numbers and network come from a simulation. Its master, worker,
+//! sessions, rendezvous and streams are the real ones.
 
 use crate::ServerConfig;
 use crate::interface::{Answer, MasterInterface, WorkerInterface};
@@ -14,31 +14,31 @@ use kernel::OpRegistry;
 use std::sync::{Arc, Weak};
 use tensor::{Result, Status};
 
-/// What a task reaches the others over.
+/// A task's network.
 pub trait Network: Send + Sync {
     /// Returns the worker of a task at an address. Nothing needs to be connected yet.
     fn worker(&self, task: &str, address: &str) -> Result<Arc<dyn WorkerInterface>>;
 
-    /// Asks a task whether it is opening a stream with a secret to the task with this incarnation; the answer is
-    /// [`SimulatedTask::confirm_stream`]'s.
+    /// Asks a task whether it is opening a stream with a secret to the task with this incarnation;
+    /// [`SimulatedTask::confirm_stream`] answers.
     fn confirm_stream(&self, task: &str, address: &str, secret: String, receiver: u64) -> Answer<Vec<u64>>;
 }
 
-/// One task of a cluster in a simulation. When the last clone is dropped it ends at once, as a process that is killed ends.
+/// One task of a cluster in a simulation. When the last clone is dropped it ends at once, like a killed process.
 #[derive(Clone)]
 pub struct SimulatedTask {
     services: Arc<TaskServices>,
     spawner: Spawner,
 }
 
-/// What a task holds for steps and sessions.
+/// The state that a task holds for steps and sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
     /// The steps that have a rendezvous.
     pub steps: usize,
     /// The requests that wait for tensors.
     pub waiting_requests: usize,
-    /// The partial runs that its worker keeps.
+    /// The partial runs of its worker.
     pub partial_steps: usize,
     /// The sessions that masters have open at its worker.
     pub worker_sessions: usize,
@@ -46,7 +46,7 @@ pub struct Remains {
     pub sessions: usize,
 }
 
-/// Tells whether anything of a task is left in memory.
+/// Detects whether anything of a task is left in memory.
 pub struct Trace {
     worker: Weak<Worker>,
     master: WeakMaster,
@@ -54,7 +54,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Returns what of the task is still held by somebody.
+    /// Returns the parts of the task that are still referenced.
     pub fn held(&self) -> Vec<&'static str> {
         let parts = [
             ("its worker", self.worker.strong_count() > 0),
@@ -93,7 +93,7 @@ impl Connector for GivenConnector {
 }
 
 impl SimulatedTask {
-    /// Starts a task. It takes part in streams if it is given what opens them.
+    /// Starts a task. It uses streams if a dialer is given.
     pub fn start(
         config: &ServerConfig,
         registry: &'static OpRegistry,
@@ -134,7 +134,7 @@ impl SimulatedTask {
         }
     }
 
-    /// Returns what the task holds for steps and sessions.
+    /// Returns the state that the task holds for steps and sessions.
     pub fn remains(&self) -> Remains {
         let worker = self.services.worker.survey();
         Remains {
@@ -146,7 +146,7 @@ impl SimulatedTask {
         }
     }
 
-    /// Returns what tells whether anything of the task is left once it has ended.
+    /// Returns a detector of what is left of the task after its end.
     pub fn trace(&self) -> Trace {
         Trace {
             worker: Arc::downgrade(&self.services.worker),

@@ -1,4 +1,4 @@
-//! [`Spawner`]: runs what a task does beside the calls that it answers, on a runtime or in a simulation.
+//! [`Spawner`]: runs a task's background work, on a runtime or in a simulation.
 
 use futures_util::future::{AbortHandle as Abort, Abortable, BoxFuture};
 use std::future::Future;
@@ -14,7 +14,7 @@ pub trait SpawnsFutures: Send + Sync {
     fn spawn(&self, future: BoxFuture<'static, ()>);
 }
 
-/// Runs what a task does beside the calls that it answers.
+/// Runs a task's background work.
 #[derive(Clone)]
 pub struct Spawner(Kind);
 
@@ -31,12 +31,12 @@ impl From<Handle> for Spawner {
 }
 
 impl Spawner {
-    /// Makes a spawner of something else than a runtime.
+    /// Returns a spawner that isn't a runtime.
     pub fn given(spawns: Arc<dyn SpawnsFutures>) -> Spawner {
         Spawner(Kind::Given(spawns))
     }
 
-    /// Returns the runtime, if it is one.
+    /// Returns the runtime, if there is one.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         match &self.0 {
             Kind::Runtime(runtime) => Some(runtime),
@@ -44,7 +44,7 @@ impl Spawner {
         }
     }
 
-    /// Runs a future until it is ready, whether or not anybody waits for that.
+    /// Runs a future to completion, whether or not anybody waits for it.
     pub(crate) fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Spawned<T> {
         match &self.0 {
             Kind::Runtime(runtime) => Spawned::Runtime(runtime.spawn(future)),
@@ -63,14 +63,14 @@ impl Spawner {
     }
 }
 
-/// A future that runs; waiting for it returns its output, or why there is none.
+/// A running future; awaiting it returns its output, or why there is none.
 pub(crate) enum Spawned<T> {
     Runtime(tokio::task::JoinHandle<T>),
     Given { outcome: oneshot::Receiver<T>, abort: Abort },
 }
 
 impl<T> Spawned<T> {
-    /// Returns what ends the future early.
+    /// Returns a handle that cancels the future.
     pub fn abort_handle(&self) -> AbortHandle {
         match self {
             Spawned::Runtime(task) => AbortHandle::Runtime(task.abort_handle()),

@@ -1,9 +1,9 @@
-//! [`StandIns`]: threads of a runtime that wait until one of those that serve is stuck, and then serve in its place.
+//! [`StandIns`]: substitute threads of a runtime, which wait until a serving thread is stuck and then serve in its place.
 //!
-//! A runtime can't be given threads later, so it has them from the start, and each waits inside of a task that does nothing
-//! else: the runtime takes it for busy, gives it nothing to do and never wakes it. The watchdog lets one go for every thread
-//! that has been at one thing for too long, and has as many wait again a while after that is over. A step that goes as it
-//! should never meets any of this.
+//! Threads can't be added to a running runtime, so it has the substitutes from the start. Each waits inside a task that does
+//! nothing else: the runtime considers it busy, gives it nothing to do and never wakes it. The watchdog releases one for every
+//! thread that has been busy with one thing for too long, and calls as many back some time after that is over. A normal step
+//! never involves any of this.
 
 use executor::ServingThread;
 use executor::idle::{self, IdleThreads};
@@ -14,28 +14,28 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How many threads may be stuck at once before nobody serves.
+/// The most threads that may be stuck at once before nobody serves.
 pub(crate) const STAND_INS: usize = 8;
 
-/// After how many looks at which nothing is stuck the stand-ins wait again.
+/// The number of checks without a stuck thread after which the substitutes wait again.
 const CALM_LOOKS: u32 = 40;
 
-/// How long a thread that gives memory back waits for the others, at most: nobody is served by it meanwhile.
+/// The longest that a thread that gives memory back waits for the others; it serves nobody meanwhile.
 const GIVING_BACK_TIME: Duration = Duration::from_millis(20);
 
-/// The stand-ins of one runtime.
+/// The substitutes of one runtime.
 #[derive(Default)]
 pub(crate) struct StandIns {
-    /// All threads of the runtime, those among them included that wait.
+    /// All threads of the runtime, including the waiting ones.
     threads: Mutex<Vec<Weak<ServingThread>>>,
-    /// How many threads of those that serve have not started yet. They come first and may be stuck in the first thing that they do;
-    /// the runtime's later threads are for what waits, and have something to do only when they say so.
+    /// The number of serving threads that have not started yet. They start first and may be stuck in their first job. The
+    /// runtime's later threads are for blocking work, and count as busy only when they say so.
     expected: AtomicUsize,
-    /// How many threads serve when none is stuck.
+    /// The number of serving threads when none is stuck.
     num_serving: usize,
     state: Mutex<State>,
     changed: Condvar,
-    /// The runtime, and this, for tasks to hold.
+    /// The runtime, and this value, for tasks to hold.
     runtime: OnceLock<(Handle, Weak<StandIns>)>,
 }
 
@@ -43,22 +43,22 @@ pub(crate) struct StandIns {
 struct State {
     /// How many should wait.
     reserve: usize,
-    /// How many wait, or are on their way to.
+    /// How many wait, or are about to.
     waiting: usize,
     calm_looks: u32,
-    /// How often those that wait were woken to give memory back.
+    /// The number of times that the waiting ones were woken to give memory back.
     wakings: u64,
     is_closed: bool,
 }
 
 impl StandIns {
-    /// Makes the stand-ins of a runtime that starts so many threads to serve.
+    /// Returns the substitutes of a runtime with this many serving threads.
     pub(crate) fn of(num_threads: usize) -> StandIns {
         let num_serving = num_threads.saturating_sub(STAND_INS);
         StandIns { expected: AtomicUsize::new(num_threads), num_serving, ..StandIns::default() }
     }
 
-    /// Takes note of a thread of the runtime; called on it when it starts.
+    /// Registers a thread of the runtime; called on it when it starts.
     pub(crate) fn add_this_thread(&self) {
         let is_first =
             self.expected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
@@ -68,7 +68,7 @@ impl StandIns {
         threads.push(thread);
     }
 
-    /// Has all stand-ins wait, and the others looked at.
+    /// Makes all substitutes wait, and starts the watch of the others.
     pub(crate) fn start(self: &Arc<Self>, runtime: &Handle) {
         let _ = self.runtime.set((runtime.clone(), Arc::downgrade(self)));
         self.change_reserve(STAND_INS);
@@ -76,7 +76,7 @@ impl StandIns {
         idle::register(self);
     }
 
-    /// Lets all stand-ins go for good, so that the runtime can end.
+    /// Releases all substitutes for good, so that the runtime can end.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -84,7 +84,7 @@ impl StandIns {
         self.changed.notify_all();
     }
 
-    /// Has so many stand-ins wait: lets some go, or calls some back.
+    /// Sets how many substitutes wait: releases some, or calls some back.
     fn change_reserve(&self, reserve: usize) {
         let Some((runtime, itself)) = self.runtime.get() else { return };
         let Some(itself) = itself.upgrade() else { return };
@@ -102,9 +102,9 @@ impl StandIns {
         }
     }
 
-    /// Waits until there are more stand-ins than needed.
+    /// Waits until there are more substitutes than needed.
     async fn wait(self: Arc<Self>) {
-        // What this thread would have run next goes to where others find it, and one of them is woken to look.
+        // The next job of this thread is moved to the shared queue, and another thread is woken for it.
         tokio::spawn(async {});
         ServingThread::goes_idle();
         let mut state = self.state.lock();
@@ -124,14 +124,14 @@ impl StandIns {
 }
 
 impl IdleThreads for StandIns {
-    /// Those that wait are woken where they do. The runtime's other threads can't be: so as many tasks hold a thread each until
-    /// all have one. One thread is left to serve, and it is the one that called this, which has given back already.
+    /// Waiting threads are woken directly. The runtime's other threads can't be, so as many tasks hold a thread each until all
+    /// have one. One thread is left to serve: the one that called this, which has given back already.
     fn wake_to_give_back(&self) {
         let Some((runtime, _)) = self.runtime.get() else { return };
         {
             let mut state = self.state.lock();
             if state.is_closed || state.waiting < STAND_INS {
-                // Threads are stuck, so there is something to do.
+                // Threads are stuck, so the process isn't idle.
                 return;
             }
             state.wakings += 1;
@@ -145,9 +145,9 @@ impl IdleThreads for StandIns {
     }
 }
 
-/// Gives back what the allocator holds for this thread, and keeps it until all visits have a thread, for a while at most.
+/// Gives back what the allocator holds for this thread, and holds the thread until all visits have one, with a timeout.
 async fn visit(visits: Arc<(Mutex<usize>, Condvar)>) {
-    // As a stand-in does: the next visit must not wait behind this one.
+    // Like a substitute: the next visit must not be queued behind this one.
     tokio::spawn(async {});
     ServingThread::goes_idle();
     idle::give_back();
@@ -187,7 +187,7 @@ impl Watched for StandIns {
     }
 }
 
-/// The threads that serve one peer each. Nobody can take the place of one; being looked at, it learns what takes too long.
+/// The threads that serve one peer each. They have no substitutes; watching them only detects slow work.
 #[derive(Default)]
 pub(crate) struct PeerThreads {
     threads: Mutex<Vec<Weak<ServingThread>>>,
@@ -206,7 +206,7 @@ impl PeerThreads {
 impl Watched for PeerThreads {
     fn look(&self) -> bool {
         let threads: Vec<Arc<ServingThread>> = self.threads.lock().iter().filter_map(Weak::upgrade).collect();
-        // Every one of them is looked at, so this is not `any`.
+        // Every one must be checked, so this is not `any`.
         threads.iter().filter(|thread| thread.look().0).count() > 0
     }
 }

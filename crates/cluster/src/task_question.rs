@@ -1,4 +1,4 @@
-//! What tasks of ours ask each other for people who look at a cluster, and the name of the call. TensorFlow's tasks never make it.
+//! The questions that Ferroflow tasks ask each other for monitoring, and the name of the call. TensorFlow's tasks never make it.
 
 /// The call.
 pub(crate) const ASK: &str = "/ferroflow.StatusService/Ask";
@@ -6,7 +6,7 @@ pub(crate) const ASK: &str = "/ferroflow.StatusService/Ask";
 /// A question to a task.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TaskQuestion {
-    /// What is asked for.
+    /// The kind of question.
     #[prost(enumeration = "TaskTopic", tag = "1")]
     pub topic: i32,
     /// The session that it is about, or the number of steps.
@@ -14,26 +14,26 @@ pub struct TaskQuestion {
     pub number: u64,
 }
 
-/// What can be asked for.
+/// The kinds of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub enum TaskTopic {
-    /// Nothing that this release knows.
+    /// A kind that this release doesn't know.
     Unknown = 0,
-    /// How the task is.
+    /// The task's state.
     State = 1,
     /// The nodes of a session's graph.
     Graph = 2,
-    /// When the nodes of the next steps run.
+    /// The times of the nodes of the next steps.
     Record = 3,
-    /// How the tasks of the cluster are, as this one is told.
+    /// The state of the cluster's tasks, as this one sees it.
     Cluster = 4,
-    /// Asks the task to stop in order, which only its own user on its own machine may.
+    /// Stops the task in order, which only its own user on its own machine may request.
     Stop = 5,
 }
 
 impl TaskQuestion {
-    /// Makes a question.
+    /// Returns a question.
     pub fn new(topic: TaskTopic, number: u64) -> TaskQuestion {
         TaskQuestion { topic: topic as i32, number }
     }
@@ -42,7 +42,7 @@ impl TaskQuestion {
 /// The answer of a task.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TaskAnswer {
-    /// It, as JSON.
+    /// The answer as JSON.
     #[prost(string, tag = "1")]
     pub json: String,
 }

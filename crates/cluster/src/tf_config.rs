@@ -1,4 +1,4 @@
-//! [`TfConfig`]: what the environment variable `TF_CONFIG` says: the cluster, and which of its tasks this process is.
+//! [`TfConfig`]: the environment variable `TF_CONFIG`: the cluster, and which of its tasks this process is.
 
 use crate::{ClusterSpec, ServerConfig};
 use serde_json::{Map, Value};
@@ -7,16 +7,16 @@ use tensor::{Result, Status};
 /// The name of the environment variable.
 const VARIABLE: &str = "TF_CONFIG";
 
-/// The jobs of which the only task leads a training.
+/// The jobs whose only task is the chief.
 const CHIEF_JOBS: [&str; 2] = ["chief", "master"];
 
-/// The job that evaluates checkpoints. It takes no part in training, and the cluster needn't name it.
+/// The job that evaluates checkpoints. It takes no part in training, and the cluster needn't list it.
 const EVALUATOR: &str = "evaluator";
 
-/// How many characters of a faulty text are shown on either side of the fault.
+/// The number of characters of a faulty text that are shown before and after the fault.
 const SHOWN: usize = 40;
 
-/// What `TF_CONFIG` says.
+/// The value of `TF_CONFIG`.
 ///
 /// ```
 /// let config = cluster::TfConfig::parse(
@@ -32,12 +32,12 @@ pub struct TfConfig {
     pub cluster: ClusterSpec,
     /// The job of this process.
     pub job: String,
-    /// The number of this process in its job.
+    /// The index of this process in its job.
     pub task_index: u32,
 }
 
 impl TfConfig {
-    /// Reads the environment variable; returns nothing when it isn't set or empty.
+    /// Reads the environment variable; returns `None` if it isn't set or is empty.
     pub fn from_env() -> Result<Option<TfConfig>> {
         match std::env::var(VARIABLE) {
             Ok(text) if text.trim().is_empty() => Ok(None),
@@ -47,12 +47,13 @@ impl TfConfig {
         }
     }
 
-    /// Reads the value of the variable. What is wrong with it is an error that shows the place.
+    /// Parses the value of the variable. The error for a mistake shows its position.
     pub fn parse(text: &str) -> Result<TfConfig> {
         TfConfig::parse_with_task(text, None, None)
     }
 
-    /// Reads the value of the variable, of which somebody else says the task, or one half of it: then it needs none itself.
+    /// Parses the value of the variable when the task, or half of it, is given elsewhere, so that the variable needn't contain
+    /// it.
     pub fn parse_with_task(text: &str, job: Option<&str>, task_index: Option<u32>) -> Result<TfConfig> {
         let value: Value = serde_json::from_str(text).map_err(|error| not_json(text, &error))?;
         let Value::Object(entries) = &value else {
@@ -92,23 +93,23 @@ impl TfConfig {
         Ok(TfConfig { cluster, job, task_index })
     }
 
-    /// Returns the task that leads the training: the only one of job `chief` or `master`, or else worker 0.
+    /// Returns the chief: the only task of job `chief` or `master`, or else worker 0.
     pub fn chief(&self) -> Option<(&str, u32)> {
         self.cluster.chief()
     }
 
-    /// Returns whether this process leads the training.
+    /// Returns whether this process is the chief.
     pub fn is_chief(&self) -> bool {
         self.chief() == Some((self.job.as_str(), self.task_index))
     }
 
-    /// Returns whether this process evaluates.
+    /// Returns whether this process is an evaluator.
     pub fn is_evaluator(&self) -> bool {
         self.job == EVALUATOR
     }
 
-    /// Returns what the server of this process needs. That of an evaluator which the cluster doesn't name is a cluster of its own, on
-    /// a free port.
+    /// Returns the configuration of this process's server. An evaluator that isn't in the cluster is a cluster of its own, on a
+    /// free port.
     pub fn server_config(&self) -> Result<ServerConfig> {
         if self.is_evaluator() && self.cluster.address(&self.job, self.task_index).is_none() {
             let mut cluster = ClusterSpec::new();
@@ -120,10 +121,10 @@ impl TfConfig {
 }
 
 impl ClusterSpec {
-    /// Returns the task that leads a training: the only one of job `chief` or `master`, or else worker 0.
+    /// Returns the chief: the only task of job `chief` or `master`, or else worker 0.
     pub fn chief(&self) -> Option<(&str, u32)> {
         let leads = |job: &str, index: u32| CHIEF_JOBS.contains(&job) || (job == "worker" && index == 0);
-        // In order of their names the chief and the master come before the worker.
+        // Sorted by name, the chief and the master come before the worker.
         self.tasks().find(|&(job, index, _)| leads(job, index)).map(|(job, index, _)| (job, index))
     }
 }
@@ -141,7 +142,7 @@ fn check_chief(cluster: &ClusterSpec) -> Result<()> {
     }
 }
 
-/// Reads the number of the task, which comes as a number or as text, or not at all for the first task of a job.
+/// Parses the task index, which may be a number or a string, or be omitted for the first task of a job.
 fn index_of(task: &Map<String, Value>) -> Result<u32> {
     let number = match task.get("index") {
         None | Some(Value::Null) => Some(0),
@@ -162,7 +163,7 @@ fn wrong(place: &str, what: impl std::fmt::Display) -> Status {
 /// Shows where a text stops being JSON.
 fn not_json(text: &str, error: &serde_json::Error) -> Status {
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
-    // The parser counts bytes, and has read the one that is wrong.
+    // The parser counts bytes, and has consumed the faulty one.
     let fault = line.char_indices().take_while(|(at, _)| at + 1 < error.column()).count();
     let start = fault.saturating_sub(SHOWN);
     let shown: String = line.chars().skip(start).take(2 * SHOWN).collect();

@@ -1,4 +1,4 @@
-//! The threads that serve calls: how many there are, how the kernel schedules them, and what is kept off them.
+//! The serving threads: how many there are, how the kernel schedules them, and which work is kept off them.
 
 use crate::stand_ins::{PeerThreads, STAND_INS, StandIns};
 use executor::ServingThread;
@@ -10,15 +10,15 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
-/// A graph of so many nodes takes long enough to look through that others should not wait for it.
+/// A graph with this many nodes takes so long to process that others should not wait for it.
 const LARGE_GRAPH_NODES: usize = 2_000;
 
-/// A message of so many bytes takes as long to decode.
+/// A message of this many bytes takes as long to decode.
 const LARGE_MESSAGE_BYTES: usize = 256 << 10;
 
-/// Makes the runtime of a process that is one task of a cluster. By default one thread for every two cores serves calls and
-/// runs steps that are short; what takes long goes to the compute threads, of which there is one for each core. Where it
-/// doesn't, another thread serves in place of the one that is stuck.
+/// Returns the runtime of a process that is one task of a cluster. By default one thread for every two cores serves calls and
+/// runs short steps; expensive work goes to the compute threads, of which there is one for each core. If a serving thread is
+/// stuck, a substitute takes its place.
 pub fn serving_runtime(threads: Option<usize>) -> std::io::Result<ServingRuntime> {
     serving_runtime_named(threads, "ferroflow-server")
 }
@@ -44,16 +44,16 @@ fn serving_runtime_named(threads: Option<usize>, name: &str) -> std::io::Result<
     Ok(ServingRuntime { runtime: Some(runtime), handle, stand_ins })
 }
 
-/// A runtime whose threads serve others, and are replaced while they are stuck.
+/// A runtime whose serving threads are replaced while they are stuck.
 pub struct ServingRuntime {
-    /// There until this is dropped.
+    /// Present until it is dropped.
     runtime: Option<Runtime>,
     handle: Handle,
     stand_ins: Arc<StandIns>,
 }
 
 impl ServingRuntime {
-    /// Returns how to start tasks on the runtime.
+    /// Returns a handle to start tasks on the runtime.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -63,7 +63,7 @@ impl ServingRuntime {
         self.handle.block_on(future)
     }
 
-    /// Ends the runtime without waiting for what runs on it.
+    /// Shuts the runtime down without waiting for its tasks.
     pub fn shutdown_background(mut self) {
         self.stand_ins.close();
         if let Some(runtime) = self.runtime.take() {
@@ -78,7 +78,7 @@ impl Drop for ServingRuntime {
     }
 }
 
-/// Starts a thread that serves one peer. It is scheduled as the thread that starts it.
+/// Starts a thread that serves one peer. It is scheduled like the thread that starts it.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     static PEERS: LazyLock<Arc<PeerThreads>> = LazyLock::new(|| {
         let peers = Arc::new(PeerThreads::default());
@@ -93,13 +93,13 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
     started.map(drop)
 }
 
-/// Has this thread, and the threads that it starts, wait for a core when they are woken rather than take it from a thread
-/// that runs. A task writes to its peer and then has a word left to say or to read; if the peer takes its core for a whole step
-/// before that, a third one that waits for this word waits for the step.
+/// Makes this thread, and the threads that it starts, wait for a core when they are woken instead of preempting a running thread.
+/// A task that writes to its peer often has a little more to write or read; if the peer preempts it for a whole step at that
+/// moment, a third task that waits for the rest waits for the step, too.
 #[cfg(target_os = "linux")]
 fn let_others_finish() {
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure outlives the call, which changes nothing but how this thread is scheduled. Where it is forbidden
+    // SAFETY: the structure outlives the call, which changes only how this thread is scheduled. Where it is forbidden
     // nothing changes.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
 }
@@ -108,12 +108,12 @@ fn let_others_finish() {
 fn let_others_finish() {}
 
 thread_local! {
-    /// Whether this thread is a caller's that waits in [`wait_for`], so that nobody is served by it.
+    /// Whether this thread is a caller's that waits in [`wait_for`], and so serves nobody.
     static IS_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a future on this thread until it is ready. The thread may be any, also one that runs a task of some other runtime; the
-/// future must then not leave its turn to that runtime's other tasks (`yield_now`), which have to wait.
+/// Runs a future on this thread until it is ready. It may be any thread, including one that runs a task of another runtime; the
+/// future must not yield to that runtime's other tasks (`yield_now`), which have to wait.
 pub fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
     /// Wakes a thread that waits.
     #[derive(Default)]
@@ -136,7 +136,7 @@ pub fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
     let _restore = Restore(IS_CALLER.replace(true));
     // For timers, which belong to a runtime.
     let _entered = runtime.enter();
-    // A task's share of its runtime is no concern of ours: it is not given anew before this returns.
+    // Leaves the cooperative budget of the enclosing runtime's task, which would not be renewed before this returns.
     let mut future = pin!(tokio::task::unconstrained(future));
     let signal = Arc::new(Signal::default());
     let waker = Waker::from(signal.clone());
@@ -151,21 +151,21 @@ pub fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
     }
 }
 
-/// Runs what takes long if the graph is large; another thread serves calls meanwhile.
+/// Runs expensive work on a large graph; another thread serves calls meanwhile.
 pub(crate) fn for_graph<T>(num_nodes: usize, work: impl FnOnce() -> T) -> T {
     if num_nodes >= LARGE_GRAPH_NODES { hand_over(work) } else { work() }
 }
 
-/// Runs what takes long if the message is large, in the same way.
+/// Runs expensive work on a large message, in the same way.
 pub(crate) fn for_message<T>(num_bytes: usize, work: impl FnOnce() -> T) -> T {
     if num_bytes >= LARGE_MESSAGE_BYTES { hand_over(work) } else { work() }
 }
 
-/// Runs what may take long; another thread serves calls meanwhile.
+/// Runs work that may be expensive; another thread serves calls meanwhile.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) if !IS_CALLER.get() => tokio::task::block_in_place(|| {
-            // Another one serves, so that nobody waits for this one.
+            // Another thread serves, so nobody waits for this one.
             ServingThread::goes_idle();
             let result = work();
             ServingThread::goes_on();
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Calls go on being served while a large graph is looked through, even by the only thread.
+    /// Calls are served while a large graph is processed, even by the only thread.
     #[test]
     fn a_large_graph_does_not_hold_up_others() {
         let runtime = serving_runtime(Some(1)).unwrap();
@@ -192,7 +192,7 @@ mod tests {
         runtime.block_on(looked_at).unwrap().expect("the other call was not served");
     }
 
-    /// Calls go on being served while threads do not come back, also when their places have to be taken anew.
+    /// Calls are served while threads are stuck, even if their places have to be filled repeatedly.
     #[test]
     fn a_thread_that_is_stuck_is_replaced() {
         let runtime = serving_runtime(Some(1)).unwrap();
@@ -241,7 +241,7 @@ mod tests {
         runtime.shutdown_background();
     }
 
-    /// Each thread gives back what the allocator holds for it, those that serve as well as those that stand in, and serves on.
+    /// Each thread gives back what the allocator holds for it, serving threads and substitutes, and continues to serve.
     #[test]
     fn all_threads_give_memory_back_when_there_is_nothing_to_do() {
         static GAVE: Mutex<Vec<std::thread::ThreadId>> = Mutex::new(Vec::new());
@@ -257,7 +257,7 @@ mod tests {
         let start = std::time::Instant::now();
         let far = Duration::from_secs(60);
         let num_threads = || GAVE.lock().iter().collect::<std::collections::HashSet<_>>().len();
-        // A thread that was busy is left out and gives back the next time, as a server asks every few seconds.
+        // A busy thread is left out and gives back the next time; a server asks every few seconds.
         while num_threads() < serving + STAND_INS {
             assert!(start.elapsed() < far, "{} threads have given memory back", num_threads());
             let asked = runtime.handle().spawn(async { executor::idle::give_back_everywhere() });
@@ -268,7 +268,7 @@ mod tests {
         runtime.block_on(runtime.handle().spawn(async {})).unwrap();
     }
 
-    /// A program may use a session within a task of its own runtime, of whatever kind.
+    /// A program may use a session within a task of its own runtime, of any kind.
     #[test]
     fn a_caller_waits_on_any_thread() {
         let runtime = serving_runtime(Some(1)).unwrap();
@@ -276,7 +276,7 @@ mod tests {
         let ask = move || {
             wait_for(&handle, async {
                 for_graph(LARGE_GRAPH_NODES, || ());
-                // More often than a task may without a pause.
+                // More polls than a task's cooperative budget allows.
                 for _ in 0..1000 {
                     let (sender, receiver) = tokio::sync::oneshot::channel();
                     tokio::spawn(async move { sender.send(()).unwrap() });

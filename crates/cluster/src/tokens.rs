@@ -1,7 +1,8 @@
-//! [`Tokens`]: a file that says whose calls bear which token, for clients that can't show a certificate of their own.
+//! [`Tokens`]: a file with the tokens of clients that can't present a certificate of their own.
 //!
-//! A token comes with a session's settings (`ConfigProto.experimental.session_metadata`), which TensorFlow's client sends as they are, or
-//! in the metadata of any call. Tokens are kept as hashes, so that how long a look-up takes tells nothing of them.
+//! A token is sent in a session's settings (`ConfigProto.experimental.session_metadata`), which TensorFlow's client passes
+//! through unchanged, or in the metadata of any call. Tokens are kept as hashes, so that the time of a look-up reveals nothing
+//! about them.
 
 use crate::access::{Principal, Role};
 use crate::log_limit::LogLimit;
@@ -15,19 +16,19 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tensor::{Result, Status};
 
-/// What the name in `session_metadata` begins with when a token follows. Other names are the client's own business.
+/// The prefix of a token in `session_metadata`. Names without it are the client's own business.
 const METADATA_PREFIX: &str = "ferroflow-token:";
 
-/// What the metadata of a call begins with.
+/// The prefix of a token in a call's metadata.
 const BEARER: &str = "Bearer ";
 
-/// A token that can be guessed is none.
+/// The shortest token; a shorter one could be guessed.
 const TOKEN_CHARS_MIN: usize = 16;
 
-/// How large the file may be.
+/// The largest token file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How often a line says that the file can't be read.
+/// The interval at which a line says that the file can't be read.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The tokens of a file, which is read again when it changes.
@@ -41,7 +42,7 @@ struct Known {
     principals: HashMap<[u8; 32], Arc<Principal>>,
 }
 
-/// What tells that a file is another than before.
+/// Detects that the file has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -55,7 +56,7 @@ impl Tokens {
         Ok(Tokens { path: path.to_owned(), known: Mutex::new(read(path)?) })
     }
 
-    /// Returns whose token it is.
+    /// Returns the owner of a token.
     pub fn principal(&self, token: &str) -> Result<Arc<Principal>> {
         static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
         let mut known = self.known.lock();
@@ -75,7 +76,7 @@ impl Tokens {
     }
 }
 
-/// Takes the token out of a session's settings, so that other tasks and the log never see it.
+/// Removes the token from a session's settings, so that other tasks and the log never see it.
 pub(crate) fn take(config: &mut ConfigProto) -> Option<String> {
     let experimental = config.experimental.as_mut()?;
     let token = experimental.session_metadata.as_ref()?.name.strip_prefix(METADATA_PREFIX)?.to_owned();
@@ -97,7 +98,7 @@ fn stamp_of(path: &Path) -> std::io::Result<Stamp> {
 fn read(path: &Path) -> Result<Known> {
     let wrong = |why: String| Status::invalid_argument(format!("the tokens in {}: {why}", path.display()));
     let cannot = |error: std::io::Error| wrong(format!("can't be read: {error}"));
-    // Before the file is read: should it change meanwhile, it is read again.
+    // Taken before the file is read: if it changes in between, it is read again.
     let stamp = stamp_of(path).map_err(cannot)?;
     if stamp.len > FILE_BYTES_MAX {
         return Err(wrong(format!("the file has more than {FILE_BYTES_MAX} bytes")));
@@ -121,7 +122,7 @@ fn read(path: &Path) -> Result<Known> {
     Ok(Known { stamp, principals })
 }
 
-/// Reads a line. What is wrong is said without the token.
+/// Parses a line. Errors don't contain the token.
 fn parse(line: &str) -> std::result::Result<(Principal, &str), String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [role, name, token] = words[..] else {

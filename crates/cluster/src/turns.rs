@@ -1,13 +1,14 @@
-//! [`Turns`]: lets calls of different clients run in turns, so that one client's flood leaves the others' small steps quick.
+//! [`Turns`]: schedules the calls of different clients in turns, so that one client's flood doesn't delay the others' small
+//! steps.
 //!
-//! The runtime runs whatever is ready in the order in which it became so: behind a thousand ready calls of one client, another
-//! one's waits for all of them. So a call that is ready needs a turn, and a client has only a few turns at a time
-//! ([`Turns::new`]). A call holds its turn while it waits for a thread and runs, and gives it back when it ends or waits for something
-//! else; what else of its client is ready then gets it, in order. Nobody's calls ever wait for a turn of another client, so what
-//! a client waits for is at most the turns of the others, however much they want.
+//! The runtime runs ready calls in the order in which they became ready: behind a thousand ready calls of one client, another
+//! client's call waits for all of them. So a ready call needs a turn, and a client has only a few turns at a time
+//! ([`Turns::new`]). A call holds its turn while it waits for a thread and runs, and returns it when it ends or waits for
+//! something else; the next ready call of its client then gets it. No call ever waits for another client's turn, so a client
+//! waits at most for the turns of the others, however many calls they have.
 //!
-//! A client with fewer ready calls than turns, which is almost every client, pays a lock that nobody else has for each time that
-//! a call is woken.
+//! A client with fewer ready calls than turns, which is almost every client, pays for an uncontended lock each time that a call
+//! is woken.
 
 use crate::client::Client;
 use crate::latency::{Latencies, LatencySummary};
@@ -24,23 +25,23 @@ pub(crate) struct Turns {
     clients: Mutex<HashMap<Client, Weak<ClientTurns>>>,
 }
 
-/// The turns of one client. Each of its connections has it.
+/// The turns of one client, shared by its connections.
 pub(crate) struct ClientTurns {
     per_client: usize,
     queue: Mutex<Queue>,
-    /// How long the client's steps took, from the arrival of the call to the answer.
+    /// The latencies of the client's steps, from the arrival of the call to the answer.
     pub latencies: Latencies,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// How many turns are given.
+    /// The number of turns in use.
     given: usize,
-    /// The calls that are ready and have no turn.
+    /// The ready calls without a turn.
     waiting: VecDeque<Arc<Call>>,
 }
 
-/// One call, as what it waits for knows it.
+/// One call, as its waker sees it.
 struct Call {
     client: Arc<ClientTurns>,
     progress: Mutex<Progress>,
@@ -48,7 +49,7 @@ struct Call {
 
 struct Progress {
     state: State,
-    /// Wakes the task that the call runs in; none until it was first polled.
+    /// Wakes the call's task; `None` until it was first polled.
     task: Option<Waker>,
 }
 
@@ -60,20 +61,20 @@ enum State {
     Queued,
     /// It is ready and has a turn.
     Ready,
-    /// It is ready and has a turn, and its task was never polled. It stands where it stood when it had none, so it has to go to the
-    /// end of the runtime's queue first: or a flood would run in one go, one call handing its turn to the next.
+    /// It is ready and has a turn, but its task was never polled. It still has its old position in the runtime's queue, so it has
+    /// to go to the end first; otherwise a flood would run in one go, with each call passing its turn to the next.
     Early,
     /// It runs, and has a turn.
     Running,
-    /// It runs and was woken meanwhile.
+    /// It is running and was woken meanwhile.
     Woken,
     /// It has ended.
     Over,
 }
 
 impl Turns {
-    /// Lets each client have so many calls that are ready or run at once. It should be no less than the number of threads, or one client
-    /// alone could not keep them busy.
+    /// Lets each client have this many calls that are ready or running at once. It should be at least the number of threads, or
+    /// one client alone could not keep them busy.
     pub fn new(per_client: usize) -> Turns {
         Turns { per_client: per_client.max(1), clients: Mutex::default() }
     }
@@ -84,7 +85,7 @@ impl Turns {
         if let Some(turns) = clients.get(&client).and_then(Weak::upgrade) {
             return turns;
         }
-        // Those that have left are swept by those that come, so there are never more than have been here at once.
+        // New clients sweep the entries of disconnected ones, so there are never more than have been connected at once.
         clients.retain(|_, turns| turns.strong_count() > 0);
         let turns = Arc::new(ClientTurns {
             per_client: self.per_client,
@@ -95,13 +96,13 @@ impl Turns {
         turns
     }
 
-    /// Returns how many calls are ready and wait for a turn.
+    /// Returns the number of ready calls that wait for a turn.
     pub fn num_waiting(&self) -> usize {
         let clients: Vec<_> = self.clients.lock().values().filter_map(Weak::upgrade).collect();
         clients.iter().map(|turns| turns.queue.lock().waiting.len()).sum()
     }
 
-    /// Tells how long the steps of each client that is here took.
+    /// Returns the latencies of the steps of each connected client.
     pub fn latencies(&self) -> Vec<(String, LatencySummary)> {
         let clients: Vec<_> =
             self.clients.lock().iter().filter_map(|(c, turns)| Some((*c, turns.upgrade()?))).collect();
@@ -110,7 +111,7 @@ impl Turns {
 }
 
 impl ClientTurns {
-    /// Makes a call wait for turns of this client. It is ready from now on.
+    /// Makes a call wait for turns of this client. It counts as ready from now on.
     pub fn take<F: Future>(self: &Arc<Self>, call: F) -> InTurn<F> {
         let progress = Mutex::new(Progress { state: State::Asleep, task: None });
         let turn = Arc::new(Call { client: self.clone(), progress });
@@ -119,7 +120,7 @@ impl ClientTurns {
         InTurn { held: Held(turn), waker, call }
     }
 
-    /// Gives a turn to the call, or puts it behind the others that wait for one; returns whether it has one.
+    /// Gives a turn to the call, or queues it; returns whether it has one.
     fn request(&self, call: &Arc<Call>) -> bool {
         let mut queue = self.queue.lock();
         if queue.given < self.per_client {
@@ -130,7 +131,7 @@ impl ClientTurns {
         false
     }
 
-    /// Hands a turn that is not needed any more to the next call.
+    /// Passes a turn that is no longer needed to the next call.
     fn release(&self) {
         loop {
             let next = {
@@ -149,7 +150,7 @@ impl ClientTurns {
         }
     }
 
-    /// Puts a call behind the others that wait for a turn, if there are any; returns whether there are.
+    /// Queues a call behind the others that wait for a turn, if there are any; returns whether there are.
     fn push_behind(&self, call: &Arc<Call>) -> bool {
         let mut queue = self.queue.lock();
         let anyone_waits = !queue.waiting.is_empty();
@@ -161,7 +162,7 @@ impl ClientTurns {
 }
 
 impl Call {
-    /// Takes a turn that another call has left; returns false when it is not needed any more.
+    /// Takes a turn that another call has returned; returns false if it isn't needed any more.
     fn receive(&self) -> bool {
         let mut progress = self.progress.lock();
         if progress.state != State::Queued {
@@ -200,12 +201,12 @@ impl Call {
         }
     }
 
-    /// Ends what [`begin`](Self::begin) began.
+    /// Ends a run that [`begin`](Self::begin) began.
     fn end(self: &Arc<Self>, is_over: bool, task: &Waker) {
         let mut progress = self.progress.lock();
         progress.state = match (is_over, progress.state) {
             (true, _) => State::Over,
-            // It is ready again, and the others of its client come first. If there are none, it keeps the turn.
+            // It is ready again, and its client's other calls come first. If there are none, it keeps the turn.
             (false, State::Woken) if self.client.push_behind(self) => State::Queued,
             (false, State::Woken) => {
                 progress.state = State::Ready;
@@ -229,7 +230,7 @@ impl Wake for Call {
         let mut progress = self.progress.lock();
         match progress.state {
             State::Asleep => {
-                // The lock of the call is held, so that a turn that is handed on at once finds it queued.
+                // The lock of the call is held, so a turn that is passed on at once finds it queued.
                 let has_turn = self.client.request(self);
                 progress.state = if has_turn { State::Ready } else { State::Queued };
                 let task = if has_turn { progress.task.clone() } else { None };
@@ -248,14 +249,14 @@ pin_project! {
     /// A call that runs in turns of its client.
     pub(crate) struct InTurn<F> {
         held: Held,
-        // Wakes the call: what it waits for gets this in place of the waker of its task.
+        // The call's own waker: it is woken in place of its task.
         waker: Waker,
         #[pin]
         call: F,
     }
 }
 
-/// Gives the turn back when the call ends or is dropped.
+/// Returns the turn when the call ends or is dropped.
 struct Held(Arc<Call>);
 
 impl Drop for Held {
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(flood.queue.lock().given, 0);
     }
 
-    /// So do a thousand calls that wait and are all woken at once.
+    /// The same for a thousand waiting calls that are all woken at once.
     #[test]
     fn calls_that_are_woken_at_once_wait_for_their_turns() {
         const FLOOD: usize = 1000;
@@ -347,7 +348,7 @@ mod tests {
         assert!(before <= 2, "{before} calls of the other client came first");
     }
 
-    /// A call that wakes itself all the time lets the others of its client run.
+    /// A call that keeps waking itself doesn't starve the other calls of its client.
     #[test]
     fn a_call_that_is_always_ready_takes_turns_with_its_neighbours() {
         let turns = Turns::new(1);
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(client.queue.lock().given, 0);
     }
 
-    /// Calls that are given up, whether they run, wait for a turn or for something else, leave no turn behind.
+    /// Cancelled calls leave no turn behind, whether they run, wait for a turn or for something else.
     #[test]
     fn turns_come_back_from_calls_that_are_given_up() {
         let turns = Turns::new(2);

@@ -1,25 +1,25 @@
 //! [`unused_addresses`]: addresses for tasks that a program starts on its own machine.
 //!
-//! A port that the kernel picks may be picked again, for somebody's outgoing connection, in the moment before a task listens on it or while
-//! the task is restarted. So these ports lie below the range that the kernel picks from.
+//! A port that the kernel picks may be picked again, for an outgoing connection of any process, just before a task listens on it
+//! or while the task is restarted. So these ports are below the range that the kernel picks from.
 
 use std::io::Result;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What lies below is often used by well-known services.
+/// Lower ports are often used by well-known services.
 const LOWEST: u32 = 16_000;
 
-/// The kernel's own default, where it doesn't say what it picks from.
+/// The kernel's default, if it doesn't report its range.
 const USUAL_LOWEST_PICKED: u32 = 32_768;
 
-/// Fewer ports than these don't make it likely that two programs choose different ones.
+/// With fewer ports, two programs would likely choose the same ones.
 const ENOUGH: u32 = 1_000;
 
-/// Returns loopback addresses on which nothing listens now, and which no call of this process has returned lately.
+/// Returns loopback addresses with ports that are free now, and that this process hasn't returned lately.
 pub fn unused_addresses(count: usize) -> Result<Vec<String>> {
     let highest = lowest_picked();
-    // All are open at once, so that no two are the same.
+    // All are open at once, so no two are the same.
     let listeners = match highest.saturating_sub(LOWEST) {
         span if span >= ENOUGH => (0..count).map(|_| open_from(span)).collect::<Result<Vec<_>>>()?,
         _ => (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>>>()?,
@@ -27,7 +27,7 @@ pub fn unused_addresses(count: usize) -> Result<Vec<String>> {
     listeners.iter().map(|listener| listener.local_addr().map(|address| address.to_string())).collect()
 }
 
-/// Opens the next port of the range that is free.
+/// Opens the next free port of the range.
 fn open_from(span: u32) -> Result<TcpListener> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut failed = None;
@@ -41,13 +41,13 @@ fn open_from(span: u32) -> Result<TcpListener> {
     Err(failed.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
 }
 
-/// Returns where this process begins: programs that start at the same time look in different places.
+/// Returns the start of this process's search: programs that start at the same time search from different ports.
 fn start() -> u32 {
     static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     *START.get_or_init(|| crate::RandomIds::from_system().next() as u32 >> 1)
 }
 
-/// Returns the lowest port that the kernel picks by itself.
+/// Returns the lowest port that the kernel picks itself.
 fn lowest_picked() -> u32 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
     let lowest = range.as_deref().and_then(|text| text.split_whitespace().next()).and_then(|port| port.parse().ok());

@@ -1,9 +1,9 @@
-//! [`Arithmetic`]: what kernels of variables need of a number, for every numeric element type.
+//! [`Arithmetic`]: the operations on numbers that kernels of variables need, for every numeric element type.
 
 use tensor::{Complex32, Complex64, Element, bf16, f16};
 
-/// A number that can be added, subtracted, multiplied and divided. Integers wrap, and division by zero gives zero: who
-/// divides integers checks first.
+/// A number that can be added, subtracted, multiplied and divided. Integers wrap, and division by zero gives zero: kernels that
+/// divide integers check for it first.
 pub(crate) trait Arithmetic: Element {
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
@@ -178,7 +178,7 @@ macro_rules! with_number {
     };
 }
 
-/// Adds a tensor to another of the same shape; in place when nobody else shares either of them.
+/// Adds a tensor to another of the same shape, in place if one of them isn't shared.
 pub(crate) fn add_to(sum: &mut tensor::Tensor, mut value: tensor::Tensor) -> tensor::Result<()> {
     if !sum.is_unique() && value.is_unique() {
         std::mem::swap(sum, &mut value);

@@ -1,10 +1,10 @@
-//! Small steps that gradient functions and composed ops are made of. They return errors rather than panic.
+//! Building blocks of gradient functions and composed ops. They return errors instead of panicking.
 
 use graph::{Graph, Output};
 use kernel::{Grad, GradientArgs};
 use tensor::{DType, Result, Tensor};
 
-/// What a gradient function returns.
+/// The result of a gradient function.
 pub(crate) type Gradients = Result<Vec<Option<Grad>>>;
 
 /// Adds an op with one input.
@@ -22,7 +22,7 @@ pub(crate) fn ternary(op: &str, a: &Output, b: &Output, c: &Output) -> Result<Ou
     Ok(a.graph().op(op).input(a).input(b).input(c).try_build()?.output(0))
 }
 
-/// Adds an op that needs nothing but its inputs, of which it has one at least.
+/// Adds an op with inputs, at least one, and no attributes.
 pub(crate) fn call(op: &str, inputs: &[&Output]) -> Result<Output> {
     inputs[0].graph().op(op).inputs(inputs.iter().copied()).try_build()?.try_output(0)
 }
@@ -63,7 +63,7 @@ pub(crate) fn conj(x: &Output) -> Result<Output> {
     if x.dtype().is_complex() { unary("Conj", x) } else { Ok(x.clone()) }
 }
 
-/// Returns `x` as another type.
+/// Casts `x` to another type.
 pub(crate) fn cast(x: &Output, dtype: DType) -> Result<Output> {
     if x.dtype() == dtype {
         return Ok(x.clone());
@@ -71,7 +71,7 @@ pub(crate) fn cast(x: &Output, dtype: DType) -> Result<Output> {
     Ok(x.graph().op("Cast").input(x).attr("DstT", dtype).try_build()?.output(0))
 }
 
-/// Returns the shape as an `int32` vector: a constant when it is known.
+/// Returns the shape as an `int32` vector: a constant if it is known.
 pub(crate) fn shape_of(x: &Output) -> Result<Output> {
     if let Some(shape) = x.full_shape() {
         let dims: Option<Vec<i32>> = shape.dims().iter().map(|&dim| i32::try_from(dim).ok()).collect();
@@ -82,7 +82,7 @@ pub(crate) fn shape_of(x: &Output) -> Result<Output> {
     unary("Shape", x)
 }
 
-/// Returns `x` in another shape.
+/// Reshapes `x`.
 pub(crate) fn reshape(x: &Output, shape: &Output) -> Result<Output> {
     binary("Reshape", x, shape)
 }
@@ -97,7 +97,7 @@ pub(crate) fn select(condition: &Output, a: &Output, b: &Output) -> Result<Outpu
     ternary("SelectV2", condition, a, b)
 }
 
-/// Returns the gradient with respect to output `index`, or zeros where nothing flows although something flows elsewhere.
+/// Returns the gradient with respect to output `index`, or zeros if only other outputs have one.
 pub(crate) fn grad_or_zeros(args: &GradientArgs<'_>, index: usize) -> Result<Output> {
     match args.grad(index) {
         Some(grad) => Ok(grad),
@@ -116,8 +116,8 @@ pub(crate) fn unary_gradient(
     Ok(grads)
 }
 
-/// Builds the gradients of an op whose two inputs are broadcast to each other: `f(grad, x, y)` gives the gradients before
-/// they are summed over the axes along which an input was repeated.
+/// Builds the gradients of an op whose two inputs are broadcast to each other: `f(grad, x, y)` returns the gradients before they
+/// are summed over the axes along which an input was repeated.
 pub(crate) fn binary_gradient(
     args: &GradientArgs<'_>,
     f: impl FnOnce(&Output, &Output, &Output) -> Result<(Option<Output>, Option<Output>)>,
@@ -158,7 +158,7 @@ pub(crate) fn reduce_broadcast(
     Ok((reduce(grad_x, 0, &x_size)?, reduce(grad_y, 1, &y_size)?))
 }
 
-/// Returns the axes along which each shape is repeated, when the sizes that are known say so for all of them.
+/// Returns the axes along which each shape is repeated, if the known sizes determine all of them.
 fn broadcast_axes(x: Option<&[Option<i64>]>, y: Option<&[Option<i64>]>) -> Option<(Vec<i32>, Vec<i32>)> {
     let (x, y) = (x?, y?);
     let rank = x.len().max(y.len());

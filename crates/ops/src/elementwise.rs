@@ -1,8 +1,8 @@
-//! Kernels for element-wise ops: a closure per type is all that an op must bring.
+//! Kernels of element-wise ops, each defined by a closure per type.
 //!
-//! `unary_kernels!([f32, f64] => |x| x * x)` and `binary_kernels!([f32] => |x, y| x + y)` list the kernels of ops whose
-//! attribute `T` is the type of everything; `compare_kernels!` those whose result is `bool`. Outputs are written into an
-//! input that nobody else needs.
+//! `unary_kernels!([f32, f64] => |x| x * x)` and `binary_kernels!([f32] => |x, y| x + y)` list the kernels of ops whose attribute
+//! `T` is the type of all inputs and outputs; `compare_kernels!` those whose result is `bool`. Outputs reuse the memory of an
+//! input that isn't shared.
 
 use kernel::{BoxedKernel, Cost, Kernel, KernelDef, OpContext};
 use numeric::elementwise::{self, BroadcastPlan};
@@ -73,7 +73,7 @@ impl<T: Element, F: Fn(T) -> T + Copy + Send + Sync> Kernel for Unary<T, F> {
 impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Binary<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (mut a, b) = (context.take_input(0)?, context.take_input(1)?);
-        // Scalars are most of a training graph's bookkeeping, and need no plan.
+        // Most of a training graph's bookkeeping is scalar, and needs no plan.
         if a.shape().is_scalar()
             && b.shape().is_scalar()
             && let Some(elements) = a.as_mut_slice::<T>()
@@ -88,12 +88,12 @@ impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Binary<T, F> 
     }
 }
 
-/// The loop of a binary function. Everything around it is compiled once for a type, and not for each function.
+/// The loop of a binary function. Everything else is compiled once per type, not per function.
 trait BinaryLoop<T> {
     fn run(&self, operands: Operands<'_, T>, plan: &BroadcastPlan);
 }
 
-/// What a binary function reads, and where its results go.
+/// The inputs of a binary function, and its output.
 enum Operands<'a, T> {
     InPlaceLeft(&'a mut [T], &'a [T]),
     InPlaceRight(&'a [T], &'a mut [T]),
@@ -110,7 +110,7 @@ impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> BinaryLoop<T> for F {
     }
 }
 
-/// Combines two tensors, in the memory of one of them where nobody else needs it.
+/// Combines two tensors, in the memory of one of them if it isn't shared.
 fn combined<T: Element>(mut a: Tensor, mut b: Tensor, function: &dyn BinaryLoop<T>) -> Result<Tensor> {
     let (plan, shape) = broadcast_plan(&a, &b)?;
     if plan.left_holds_output()
@@ -139,7 +139,7 @@ impl<T: Element, F: Fn(T, T) -> bool + Copy + Send + Sync> Kernel for Compare<T,
     }
 }
 
-/// The loop of a comparison, as [`BinaryLoop`].
+/// The loop of a comparison, like [`BinaryLoop`].
 trait CompareLoop<T> {
     fn run(&self, a: &[T], b: &[T], out: &mut [bool], plan: &BroadcastPlan);
 }
@@ -167,7 +167,7 @@ pub(crate) fn broadcast_plan(a: &Tensor, b: &Tensor) -> Result<(BroadcastPlan, S
     Ok((plan, shape))
 }
 
-/// A kernel that looks at its inputs before another one computes.
+/// A kernel that checks its inputs before another one computes.
 pub(crate) struct Checked<K> {
     check: fn(&OpContext<'_>) -> Result<()>,
     kernel: K,
@@ -186,7 +186,7 @@ impl<K: Kernel> Kernel for Checked<K> {
     }
 }
 
-/// Maps a function over one input; the result has another type.
+/// Maps a function over one input; the result has a different type.
 pub(crate) struct Convert<T, R, F> {
     function: F,
     element: PhantomData<fn(T) -> R>,
@@ -208,7 +208,7 @@ impl<T: Element, R: Element, F: Fn(T) -> R + Copy + Send + Sync> Kernel for Conv
     }
 }
 
-/// A kernel that passes its input on as it is.
+/// A kernel that returns its input unchanged.
 pub(crate) struct PassThrough;
 
 impl Kernel for PassThrough {
@@ -230,8 +230,8 @@ impl Kernel for PassThrough {
 /// [`PassThrough`] for any type.
 pub(crate) const PASS_THROUGH: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(PassThrough))];
 
-/// Decides how a kernel calls its function. For the types of training it is compiled into the loop; for the others the
-/// loops are shared and call it through a pointer, which keeps hundreds of copies of them out of the binary.
+/// Determines how a kernel calls its function. For the common training types it is compiled into the loop; for the others, the
+/// loops are shared and call it through a pointer, which avoids hundreds of copies of them in the binary.
 macro_rules! kernel_function {
     (f32, $signature:ty, $function:expr) => {
         $function
@@ -261,7 +261,7 @@ macro_rules! unary_kernels {
     };
 }
 
-/// Lists the kernels of a unary op whose function takes more than a few instructions, in nanoseconds.
+/// Lists the kernels of a unary op whose function is expensive; its cost is in nanoseconds.
 macro_rules! costly_unary_kernels {
     ($cost_ns:literal; $([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
         &[$($(::kernel::KernelDef {

@@ -1,4 +1,4 @@
-//! What the ops of this process may read and write, and the lines and records of a file.
+//! The file systems that ops of this process may use, and the lines and records of a file.
 
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
@@ -7,12 +7,11 @@ use storage::record::CompressionType;
 use storage::stream::{ByteStream, open_stream, read_bounded, read_until_bounded, skip_bytes, stream_status};
 use tensor::{Result, Status};
 
-/// One for the whole process: what a process may touch doesn't depend on which of its ops asks, and nobody can forget to pass
-/// it on.
+/// One for the whole process: access rights don't depend on the op, and nobody can forget to pass them on.
 static FILE_SYSTEMS: OnceLock<Arc<dyn FileSystem>> = OnceLock::new();
 
-/// Sets what the ops of this process read and write, for good. It has to come before the first op that touches a file, since
-/// what an op has opened stays open.
+/// Sets the file systems for ops of this process, permanently. Call it before the first op that accesses a file, since files that
+/// an op has opened stay open.
 pub fn set_file_system(files: impl FileSystem + 'static) -> Result<()> {
     let set = FILE_SYSTEMS.set(Arc::new(files));
     set.map_err(|_| {
@@ -20,7 +19,7 @@ pub fn set_file_system(files: impl FileSystem + 'static) -> Result<()> {
     })
 }
 
-/// Returns the file systems that ops read and write.
+/// Returns the file systems for ops.
 pub(crate) fn file_system() -> Arc<dyn FileSystem> {
     FILE_SYSTEMS.get_or_init(|| Arc::new(FileSystems::all())).clone()
 }
@@ -29,7 +28,7 @@ pub(crate) fn file_system() -> Arc<dyn FileSystem> {
 pub(crate) struct Lines {
     path: String,
     stream: ByteStream,
-    /// How many bytes were read, those that end lines included.
+    /// The number of bytes read, including line ends.
     position: u64,
 }
 
@@ -40,12 +39,12 @@ impl Lines {
         Ok(Lines { path: path.to_owned(), stream, position: 0 })
     }
 
-    /// Returns how far into the file the lines reach that were read.
+    /// Returns the position in the file after the lines read so far.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns the next line without what ends it, or `None` at the end of the file.
+    /// Returns the next line without its line end, or `None` at the end of the file.
     pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>> {
         let mut line = Vec::new();
         let count = read_until_bounded(&mut self.stream, b'\n', &mut line);
@@ -64,25 +63,25 @@ impl Lines {
     }
 }
 
-/// Where the records of a file of records of the same size are, in bytes.
+/// The layout of a file of fixed-length records, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FixedLayout {
-    /// What comes before the first record.
+    /// The header before the first record.
     pub header: usize,
     /// The size of a record.
     pub record: usize,
-    /// What comes after the last record.
+    /// The footer after the last record.
     pub footer: usize,
-    /// From the start of a record to that of the next.
+    /// The distance between the starts of two records.
     pub hop: usize,
 }
 
-/// The records of a file in which all have the same size.
+/// The records of a file of fixed-length records.
 pub(crate) struct FixedRecords {
     path: String,
     stream: ByteStream,
     layout: FixedLayout,
-    /// What was read from the current position on: a record is only one when the footer follows.
+    /// The bytes read from the current position on: they are a record only if the footer follows.
     ahead: Vec<u8>,
 }
 
@@ -100,7 +99,7 @@ impl FixedRecords {
         Ok(records)
     }
 
-    /// Returns the next record, or `None` when what is left is less than one.
+    /// Returns the next record, or `None` if less than a record is left.
     pub(crate) fn next_record(&mut self) -> Result<Option<Bytes>> {
         let FixedLayout { record, footer, hop, .. } = self.layout;
         let wanted = record.saturating_add(footer);
@@ -124,7 +123,7 @@ impl FixedRecords {
 }
 
 impl FixedLayout {
-    /// Makes a layout from what a program said.
+    /// Returns a layout for a program's arguments.
     pub(crate) fn new(header: i64, record: i64, footer: i64, hop: i64) -> Result<FixedLayout> {
         let size = |value: i64, name: &str, least: i64| match usize::try_from(value) {
             Ok(size) if value >= least => Ok(size),

@@ -1,5 +1,5 @@
-//! Every op. One file per narrow family; in it, in this order: what the family is, `OPS`, builder functions, gradient
-//! functions, kernels, tests.
+//! All ops. There is one file per small family. Each contains, in this order: a description of the family, `OPS`, builder
+//! functions, gradient functions, kernels, tests.
 //!
 //! To add an op, add its record to a family's `OPS` (`cargo xtask opdef NAME` prints the definition), with its shape
 //! function, gradient and kernels. Heavy loops belong to `numeric`.
@@ -48,7 +48,7 @@ pub use methods::TensorOps;
 use kernel::{Op, OpRegistry};
 use std::sync::LazyLock;
 
-/// The families, in the order of the folders.
+/// The families, in the order of the directories.
 const FAMILIES: &[&[&[Op]]] = &[
     array::FILES,
     batch::FILES,

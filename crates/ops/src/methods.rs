@@ -4,7 +4,8 @@ use crate::{array, logging, math, nn};
 use graph::{IntoOperand, Output};
 use tensor::DType;
 
-/// Methods of [`Output`], each a call of the function that it names. An operand is an output or a number, which takes the output's type.
+/// Methods of [`Output`], each of which calls the function that it names. An operand is an output or a number, which takes the
+/// output's type.
 ///
 /// ```
 /// use graph::Graph;
@@ -376,7 +377,7 @@ pub trait TensorOps {
         array::one_hot(self.output(), depth, 1.0, 0.0)
     }
 
-    /// [`array::pad`]: for each axis, how many zeros come before and after.
+    /// [`array::pad`]: for each axis, the numbers of zeros before and after.
     #[track_caller]
     fn pad(&self, paddings: impl AsRef<[(i32, i32)]>) -> Output {
         array::pad(self.output(), paddings.as_ref())
@@ -388,19 +389,19 @@ pub trait TensorOps {
         array::reverse(self.output(), axes.as_ref())
     }
 
-    /// [`nn::top_k`]: the values, and where they are.
+    /// [`nn::top_k`]: the values, and their positions.
     #[track_caller]
     fn top_k(&self, k: i32) -> (Output, Output) {
         nn::top_k(self.output(), k)
     }
 
-    /// [`math::cumsum`] that includes each element itself.
+    /// [`math::cumsum`], inclusive.
     #[track_caller]
     fn cumsum(&self, axis: i32) -> Output {
         math::cumsum(self.output(), axis, false, false)
     }
 
-    /// [`logging::print`]: prints the value with a message whenever it is computed, where that happens.
+    /// [`logging::print`]: prints the value with a message whenever it is computed, on the task that computes it.
     #[track_caller]
     fn print(&self, message: &str) -> Output {
         logging::print(self.output(), &[self.output().clone()], message)

@@ -1,8 +1,8 @@
-//! Moving elements about, whatever their type.
+//! Copying and rearranging elements of any type.
 //!
-//! Ops that copy, cut and join tensors don't care what an element is, only how large it is. [`Movable`] is a way to look
-//! at a tensor's elements for copying, and `with_movable!(dtype, E => …)` picks the one for a type: plain elements by
-//! their size, strings, resource handles and variants as they are.
+//! Ops that copy, split and concatenate tensors depend only on the size of an element. [`Movable`] is a view of a tensor's
+//! elements for copying, and `with_movable!(dtype, E => …)` selects the one for a type: plain elements by their size; strings,
+//! resource handles and variants as they are.
 
 use tensor::{
     Complex32, Complex64, DType, Element, ResourceHandle, Result, Shape, Status, StringElement, Tensor, Variant,
@@ -63,26 +63,26 @@ pub(crate) trait Movable: Clone + Send + Sync + 'static {
     /// Returns a tensor's elements.
     fn view(tensor: &Tensor) -> Result<&[Self]>;
 
-    /// Makes a tensor by filling its elements, which start out unspecified; every one must be set.
+    /// Creates a tensor by filling its elements, which start out unspecified; every one must be set.
     fn build(dtype: DType, shape: Shape, fill: impl FnOnce(&mut [Self])) -> Result<Tensor>;
 
-    /// Changes a tensor's elements: in place when nobody else shares them, otherwise in a copy.
+    /// Changes a tensor's elements: in place if they aren't shared, otherwise in a copy.
     fn modify(tensor: Tensor, change: impl FnOnce(&mut [Self]) -> Result<()>) -> Result<Tensor>;
 
-    /// Returns the element that stands for nothing: zero, `false`, the empty string; handles have none.
+    /// Returns the zero element: zero, `false`, the empty string; handles have none.
     fn zero() -> Option<Self>;
 
     /// Copies elements from one place to another as `rearrangement` says.
     fn rearrange(rearrangement: &impl Rearrangement, from: &[Self], to: &mut [Self]);
 
-    /// Gathers rows of a shape `[outer, axis, inner]`, whose indices have been checked.
+    /// Gathers rows of a shape `[outer, axis, inner]`; the indices must be checked.
     fn gather_rows<I: Element + TryInto<usize>>(from: &[Self], sizes: [usize; 3], indices: &[I], to: &mut [Self]);
 
-    /// Returns how many bytes an element has, for estimates.
+    /// Returns the size of an element in bytes, for estimates.
     const BYTES: usize = size_of::<Self>();
 }
 
-/// Copies elements in an order that doesn't depend on what they are. Elements that it doesn't write keep their values.
+/// A copy in an order that doesn't depend on the elements. Elements that it doesn't write keep their values.
 pub(crate) trait Rearrangement {
     /// Copies plain elements.
     fn apply<T: Copy + Send + Sync>(&self, from: &[T], to: &mut [T]);
@@ -101,7 +101,7 @@ pub(crate) fn fill<E: Clone>(elements: &mut [E], value: &E) {
     elements.fill(value.clone());
 }
 
-/// Copies elements that aren't plain: finds out where each goes, then clones it there.
+/// Copies elements that aren't plain: computes where each goes, then clones it there.
 fn rearrange_by_position<E: Clone>(rearrangement: &impl Rearrangement, from: &[E], to: &mut [E]) {
     const NOT_WRITTEN: u64 = u64::MAX;
     let sources: Vec<u64> = (0..from.len() as u64).collect();
@@ -114,7 +114,7 @@ fn rearrange_by_position<E: Clone>(rearrangement: &impl Rearrangement, from: &[E
     }
 }
 
-/// Types whose elements are seen as another type of the same size.
+/// Types whose elements are viewed as another type of the same size.
 macro_rules! movable_by_size {
     ($($ty:ty),*) => {$(
         impl Movable for $ty {
@@ -157,7 +157,7 @@ macro_rules! movable_by_size {
     )*};
 }
 
-/// Types whose elements are seen as they are.
+/// Types whose elements are viewed as they are.
 macro_rules! movable_as_is {
     ($($ty:ty),*) => {$(
         impl Movable for $ty {
@@ -316,7 +316,7 @@ fn not_plain(tensor: &Tensor) -> Status {
     Status::internal(format!("{} elements of shape {} can't be moved by size", tensor.dtype(), tensor.shape()))
 }
 
-/// Returns about how many nanoseconds it takes to copy some elements, for splitting loops.
+/// Returns the approximate time in nanoseconds to copy some elements, for splitting loops.
 pub(crate) fn copy_cost_ns<E: Movable>(elements: usize) -> f64 {
     const NS_PER_BYTE: f64 = 0.1;
     const NS_PER_CALL: f64 = 2.0;

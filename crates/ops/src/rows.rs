@@ -1,4 +1,4 @@
-//! Indices into the rows and slices of a tensor: checking them, and copying what they name.
+//! Indices of rows and slices of a tensor: checks, and copies of the indexed rows.
 
 use numeric::parallel;
 use std::fmt::Write;
@@ -22,17 +22,17 @@ pub(crate) fn row_indices(indices: &Tensor, rows: usize) -> Result<Vec<usize>> {
     }
 }
 
-/// Slices of a tensor that the last dimension of an index tensor names.
+/// The slices of a tensor that the last dimension of an index tensor refers to.
 pub(crate) struct NdSlices {
-    /// Which slices, counted in slices from the start of the tensor.
+    /// The indices of the slices in the tensor.
     pub slices: Vec<usize>,
-    /// The elements of a slice.
+    /// The number of elements of a slice.
     pub slice_len: usize,
-    /// How many of the tensor's dimensions an index has.
+    /// The number of the tensor's dimensions that an index covers.
     pub depth: usize,
 }
 
-/// Returns the slices of a tensor of shape `shape` that `indices` names; `whose` is how an error calls the shape.
+/// Returns the slices of a tensor of shape `shape` at `indices`; errors refer to the shape as `whose`.
 pub(crate) fn nd_slices(shape: &Shape, indices: &Tensor, whose: &str) -> Result<NdSlices> {
     let depth = indices.dims().last().copied().unwrap_or(1) as usize;
     if depth > shape.rank() {
@@ -65,7 +65,7 @@ pub(crate) fn nd_slices(shape: &Shape, indices: &Tensor, whose: &str) -> Result<
     Ok(NdSlices { slices, slice_len, depth })
 }
 
-/// Returns a tensor made of slices of `slice_len` elements of `table`, by their number; of any type.
+/// Returns a tensor of slices of `slice_len` elements of `table`, by index; of any type.
 pub(crate) fn gather_slices(table: &Tensor, slices: &[usize], slice_len: usize, shape: Shape) -> Result<Tensor> {
     let ranges = || slices.iter().map(|&slice| slice * slice_len..(slice + 1) * slice_len);
     match table.dtype() {
@@ -95,7 +95,7 @@ pub(crate) fn gather_slices(table: &Tensor, slices: &[usize], slice_len: usize, 
 }
 
 fn gather_bytes(from: &[u8], slices: &[usize], slice_bytes: usize, to: &mut [u8]) {
-    /// A cache miss and the copy's own bookkeeping.
+    /// A cache miss and the copy's overhead.
     const SLICE_NS: f64 = 15.0;
     const BYTE_NS: f64 = 0.1;
     parallel::for_each_chunk_mut(to, slice_bytes, SLICE_NS + BYTE_NS * slice_bytes as f64, |first, run| {
@@ -119,7 +119,7 @@ fn gather_fixed<const N: usize>(from: &[u8], slices: &[usize], to: &mut [u8]) {
     }
 }
 
-/// Writes where the `position`th element of a tensor with these dimensions is, as TensorFlow's messages do: `[1,2]`.
+/// Formats the index of the `position`th element of a tensor with these dimensions as in TensorFlow's messages: `[1,2]`.
 pub(crate) fn position_text(dims: &[i64], position: usize) -> String {
     let mut rest = position;
     let mut parts = vec![0; dims.len()];

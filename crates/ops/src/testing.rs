@@ -1,4 +1,4 @@
-//! What the tests of ops are made of: `run_op`, `check_shape`, `check_gradient`, and [`TestSession`] for ops with state.
+//! Helpers for tests of ops: `run_op`, `check_shape`, `check_gradient`, and [`TestSession`] for ops with state.
 
 use crate::registry;
 use graph::{AttrMap, Edge, Graph, NodeGraph, NodeId, OpLookup, Operation, Output, ShapeContext};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
-/// Makes attributes from pairs: `attrs![("T", DType::Float), ("axis", 1i64)]`.
+/// Builds attributes from pairs: `attrs![("T", DType::Float), ("axis", 1i64)]`.
 macro_rules! attrs {
     ($(($name:expr, $value:expr)),* $(,)?) => {{
         #[allow(unused_mut)]
@@ -21,7 +21,7 @@ macro_rules! attrs {
 }
 pub(crate) use attrs;
 
-/// Runs one op on inputs; type attributes and counts that follow from the inputs needn't be given.
+/// Runs one op on inputs; type attributes and counts that the inputs determine needn't be given.
 pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let graph = Graph::with_ops(registry());
     let mut builder = graph.op(op);
@@ -42,7 +42,7 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
         return session.run(&op, &feeds);
     }
     let mut fetches: Vec<Edge> = (0..op.num_outputs()).map(|port| op.output(port as u32).edge()).collect();
-    // An op without outputs runs before something that can be fetched.
+    // An op without outputs runs before a node that can be fetched.
     let after = graph.control_dependencies(&[op], |graph| graph.constant_tensor(&Tensor::scalar(0i32)));
     fetches.push(after.edge());
     let mut values = evaluate(registry(), &graph.graph(), &feeds, &fetches, &Arc::new(Step::detached()))?;
@@ -50,7 +50,7 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
     Ok(values)
 }
 
-/// A graph, and the state that its runs share: variables, queues and kernels with state.
+/// A graph, and the state that its runs share: variables, queues and stateful kernels.
 pub(crate) struct TestSession {
     pub graph: Graph,
     pub step: Arc<Step>,
@@ -107,7 +107,7 @@ impl TestSession {
                 stack.extend(&node.control_inputs);
             }
         }
-        // A value that only one more node needs is handed over, so that kernels may write in place.
+        // A value with only one remaining consumer is moved, so that kernels may write in place.
         let mut uses: BTreeMap<Edge, usize> = BTreeMap::new();
         for edge in needed.iter().flat_map(|id: &NodeId| &graph.node(*id).inputs) {
             *uses.entry(*edge).or_default() += 1;
@@ -142,7 +142,7 @@ impl TestSession {
     }
 }
 
-/// Waits for what was started, and returns its outputs.
+/// Waits for the started operation, and returns its outputs.
 pub(crate) fn finished(started: &mpsc::Receiver<Result<Outputs>>) -> Result<Vec<Tensor>> {
     let outputs = started.recv().unwrap_or_else(|_| Err(Status::internal("no result")))?;
     let tensor = |value: Value| match value {
@@ -153,13 +153,13 @@ pub(crate) fn finished(started: &mpsc::Receiver<Result<Outputs>>) -> Result<Vec<
     outputs.into_iter().map(tensor).collect()
 }
 
-/// Returns whether what was started still waits. A kernel that is done says so before its cause returns, so that there is
-/// no need to wait and see.
+/// Returns whether the started operation is still waiting. A kernel that is done reports it before its cause returns, so the test
+/// needn't wait.
 pub(crate) fn waits(started: &mpsc::Receiver<Result<Outputs>>) -> bool {
     matches!(started.try_recv(), Err(mpsc::TryRecvError::Empty))
 }
 
-/// Starts a kernel; its outputs come through the channel, at once unless it waits.
+/// Starts a kernel; its outputs are sent through the channel, at once unless it waits.
 pub(crate) fn start_kernel(
     kernel: &BoxedKernel,
     mut inputs: Values,
@@ -170,7 +170,7 @@ pub(crate) fn start_kernel(
     struct Done(mpsc::Sender<Result<Outputs>>);
     impl Completion for Done {
         fn complete(self: Box<Self>, result: Result<Outputs>) {
-            // A test that no longer listens is done.
+            // The test may have ended already.
             let _ = self.0.send(result);
         }
     }
@@ -244,9 +244,9 @@ fn parse_shape(text: &str) -> PartialShape {
     PartialShape::from_dims(&dims)
 }
 
-/// Compares the gradient that the graph computes with differences of the function itself, in double precision.
+/// Compares the gradient in the graph with finite differences, in double precision.
 ///
-/// `build` makes the output from placeholders for `inputs`; gradients with respect to floating-point inputs are checked.
+/// `build` computes the output from placeholders for `inputs`; gradients with respect to floating-point inputs are checked.
 pub(crate) fn check_gradient(inputs: &[Tensor], build: impl Fn(&Graph, &[Output]) -> Output) {
     const DELTA: f64 = 1e-4;
     let graph = Graph::with_ops(registry());
@@ -258,7 +258,7 @@ pub(crate) fn check_gradient(inputs: &[Tensor], build: impl Fn(&Graph, &[Output]
         })
         .collect();
     let y = build(&graph, &xs);
-    // Weights that differ make sure that elements aren't mixed up.
+    // Different weights detect elements that are mixed up.
     let run = |fetch: Edge, inputs: &[Tensor], extra: Option<(Edge, Tensor)>| -> Tensor {
         let mut feeds: Vec<(Edge, Tensor)> = xs.iter().map(Output::edge).zip(inputs.iter().cloned()).collect();
         feeds.extend(extra);

@@ -1,4 +1,4 @@
-"""A program that calls TensorFlow's collective_ops in sessions: each worker trains its own copy of a variable by the mean of all gradients."""
+"""Calls TensorFlow's collective_ops in sessions: each worker trains its own copy of a variable with the mean of all gradients."""
 
 import tensorflow as tf
 from tensorflow.python.ops import collective_ops
@@ -19,7 +19,7 @@ def main(_):
     server = tf.train.Server(tf.train.ClusterSpec({"worker": hosts}), job_name="worker", task_index=rank, config=config)
     with tf.device(f"/job:worker/task:{rank}"):
         weights = tf.get_variable("weights", initializer=[float(rank), 2.0])
-        # The first worker's values are everybody's.
+        # All workers start with the first one's values.
         if rank == 0:
             first = collective_ops.broadcast_send(weights.initialized_value(), [2], tf.float32, size, GROUP_KEY, 1)
         else:
@@ -37,7 +37,7 @@ def main(_):
         for _ in range(3):
             session.run(train.op, options=options)
         print("RESULT", session.run(together, options=options).tolist(), flush=True)
-        # Nobody leaves before all have been given what this one gives.
+        # No worker exits before all others have received its values.
         session.run(collective_ops.all_reduce(tf.ones([1]), size, GROUP_KEY, 4, "Add", "Id").op, options=options)
 
 

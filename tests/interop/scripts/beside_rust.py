@@ -1,4 +1,4 @@
-"""A worker of real TensorFlow that trains the model of `ferroflow train` together with its workers."""
+"""A worker of real TensorFlow that trains the model of `ferroflow train` together with Rust workers."""
 
 import sys
 
@@ -43,7 +43,7 @@ def main(_):
         if FLAGS.sync_replicas:
             hooks.append(optimizer.make_session_run_hook(False))
     config = tf.ConfigProto(device_filters=["/job:ps", device])
-    # Stripes whose place tells the class: something to learn that disturbs the digits little.
+    # Stripes whose position shows the class: easy to learn, with little effect on the digits.
     random = np.random.RandomState(0)
     local = 0
     with tf.train.MonitoredTrainingSession(server.target, is_chief=False, hooks=hooks, config=config) as session:

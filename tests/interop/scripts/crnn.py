@@ -107,7 +107,7 @@ def main(_):
             _, step, loss = sess.run([train_op, global_step, cost], {images: batch, labels: truth})
             losses.append(float(loss))
         if FLAGS.issync == 1:
-            # The other workers may wait for a token of a step that will never come: let them see that it is over.
+            # The other workers may wait for a token of a step that will never run: they must see that training is over.
             sess.run(init_token_op)
         batch, truth = strips.next_batch()
         error = float(sess.run(distance, {images: batch, labels: truth}))

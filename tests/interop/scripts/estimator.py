@@ -1,4 +1,4 @@
-"""An Estimator program as people write them: the same on every task, told by TF_CONFIG what it is."""
+"""A typical Estimator program: the same on every task, with its role from TF_CONFIG."""
 
 import json
 import os
@@ -21,7 +21,7 @@ COLOURS = ["red", "green", "blue"]
 
 
 def rows(count, seed):
-    """Makes rows whose label follows from their features."""
+    """Returns rows whose label depends on their features."""
     random = np.random.RandomState(seed)
     x, y = random.uniform(-1, 1, [2, count]).astype(np.float32)
     colour = random.randint(0, len(COLOURS), count)
@@ -103,7 +103,7 @@ def own_model(features, labels, mode, params):
 
 
 class Steps(tf.train.SessionRunHook):
-    """Prints the global step now and then, and takes its time."""
+    """Prints the global step from time to time, and slows training down."""
 
     def begin(self):
         self._step, self._count = tf.train.get_global_step(), 0

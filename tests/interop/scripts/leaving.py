@@ -1,4 +1,4 @@
-"""A worker and a chief that wait for each other in ways that TensorFlow's never end, or end after minutes."""
+"""A worker and a chief that wait for each other in ways that never end in TensorFlow, or only after minutes."""
 
 import sys
 
@@ -13,7 +13,7 @@ flags.DEFINE_string("mode", "monitored", "monitored, supervisor, sync or stuck")
 flags.DEFINE_integer("train_steps", 20, "Number of global steps")
 FLAGS = flags.FLAGS
 
-# As long as no test waits: whoever waits for such a time hangs.
+# Longer than any test: a test that waits for this hangs.
 FOREVER_SECS = 10**6
 
 
@@ -55,7 +55,7 @@ def main(_):
 
 
 def wait_for_go(is_chief):
-    """Has the chief wait until somebody tells it to go on: before it makes its session, and before it trains."""
+    """Makes the chief wait until it is told to continue: before it creates its session, and before it trains."""
     if is_chief:
         print("CHIEF waits", flush=True)
         sys.stdin.readline()

@@ -1,6 +1,7 @@
-"""An Estimator program with TensorFlow 1's multi-worker mirrored strategy, the same on every worker: TF_CONFIG says which it is.
+"""An Estimator program with TensorFlow 1's multi-worker mirrored strategy, the same on every worker, with its role from
+TF_CONFIG.
 
-The workers fit a line, each to rows of its own; all see all rows of theirs in every step, so that what they end with can be computed.
+The workers fit a line, each to its own rows; all use all of their rows in every step, so that the result can be computed.
 """
 
 import json
@@ -25,7 +26,7 @@ def rows(worker):
 
 def input_fn(input_context=None):
     data = tf.data.Dataset.from_tensors(rows(input_context.input_pipeline_id if input_context else 0)).repeat()
-    # Each worker has made its own rows, of which none is another's.
+    # Each worker has generated its own rows, which no other has.
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return data.with_options(options)

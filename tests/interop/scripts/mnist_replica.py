@@ -1,7 +1,7 @@
 """Between-graph replication on digits: one ps, several workers, asynchronous or with sync_replicas.
 
-The flags are those of the program that TensorFlow's own tools shipped for this. With --existing_servers the process is only a
-client of a server that runs already; otherwise it starts its own.
+The flags are those of the program that came with TensorFlow. With --existing_servers the process is only a client of a running
+server; otherwise it starts its own.
 """
 
 import json
@@ -140,7 +140,7 @@ def main(unused_argv):
             if step >= FLAGS.train_steps:
                 break
         if FLAGS.sync_replicas:
-            # The other workers may wait for a token of a step that will never come: let them see that it is over.
+            # The other workers may wait for a token of a step that will never run: they must see that training is over.
             sess.run(sync_init_op)
         training_time = time.time() - time_begin
         print("Training elapsed time: %f s" % training_time)

@@ -22,7 +22,7 @@ FLAGS = flags.FLAGS
 
 
 class Steps(tf.train.SessionRunHook):
-    """Counts this worker's steps and the sessions that it took."""
+    """Counts this worker's steps and its sessions."""
 
     def __init__(self, global_step):
         self.local_steps = 0
@@ -43,7 +43,7 @@ class Steps(tf.train.SessionRunHook):
 
 
 class LastTokens(tf.train.SessionRunHook):
-    """Lets the other workers see that it is over: they may wait for a token of a step that will never come."""
+    """Tells the other workers that training is over: they may wait for a token of a step that will never run."""
 
     def __init__(self, tokens):
         self._tokens = tokens
@@ -52,7 +52,7 @@ class LastTokens(tf.train.SessionRunHook):
         try:
             session.run(self._tokens)
         except tf.errors.CancelledError:
-            # The chief was faster and has closed the queue, which whoever waits for a token sees, too.
+            # The chief was faster and has closed the queue, which also ends waits for a token.
             pass
 
 
@@ -82,7 +82,7 @@ def main(_):
     config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
     began = time.time()
     step, final = 0, 0.0
-    # The chief's queue runner waits for gradients that no longer come when it is over: the grace is short.
+    # At the end, the chief's queue runner waits for gradients that will never arrive, so the grace period is short.
     with tf.train.MonitoredTrainingSession(
             master="grpc://" + worker_hosts[FLAGS.task_index], is_chief=is_chief, checkpoint_dir=FLAGS.checkpoint_dir,
             hooks=hooks, save_checkpoint_secs=None, save_checkpoint_steps=FLAGS.save_steps, save_summaries_steps=None,

@@ -1,4 +1,4 @@
-"""A CNN on digits that come through queues from TFRecord files, with dropout, decay and moving averages.
+"""A CNN on digits that are read from TFRecord files through queues, with dropout, decay and moving averages.
 
 `--make_records DIR` writes the files first. Run it with `python -m ferroflow`.
 """
@@ -135,7 +135,7 @@ def main(_):
     losses = []
     step = 0
     while step < FLAGS.train_steps:
-        # Asked for at every step, although they run already: no second set of threads must start.
+        # Called at every step, although they already run: no second set of threads must start.
         coord = tf.train.Coordinator()
         threads = tf.train.start_queue_runners(sess=sess, coord=coord)
         assert not threads, threads
@@ -144,7 +144,7 @@ def main(_):
         coord.request_stop()
         coord.join(threads)
     if FLAGS.issync == 1:
-        # The other workers may wait for a token of a step that will never come: let them see that it is over.
+        # The other workers may wait for a token of a step that will never run: they must see that training is over.
         sess.run(init_tokens_op)
     final = sum(sess.run(accuracy) for _ in range(5)) / 5
     print("After %d training steps, validation accuracy is %g." % (step, final))

@@ -1,7 +1,7 @@
-"""Estimator and tf.data programs as people write them, one for each function.
+"""Typical Estimator and tf.data programs, each in a function.
 
-A program runs in TensorFlow itself, or as a task of the cluster that TF_CONFIG names, and prints what it has found: numbers that follow
-from its seeds, whatever it runs on.
+A program runs in TensorFlow itself, or as a task of the cluster in TF_CONFIG, and prints its results: numbers that depend only on
+its seeds.
 """
 
 import json
@@ -38,7 +38,7 @@ def config(name="model", **arguments):
 
 
 def run(estimator, train, evaluate, steps, hooks=(), exporters=None):
-    """Trains by `train_and_evaluate`; who leads evaluates at the end, on its own."""
+    """Trains with `train_and_evaluate`; the chief evaluates by itself at the end."""
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(train, max_steps=steps, hooks=list(hooks)),
         tf.estimator.EvalSpec(evaluate, steps=None, start_delay_secs=0, throttle_secs=0, exporters=exporters))
@@ -187,7 +187,7 @@ def own_model_with_batch_normalization():
 
 
 def served():
-    """Returns the server of this task, and a scope that puts variables on parameter servers; none when the program is alone."""
+    """Returns this task's server, and a scope that places variables on parameter servers; None without a cluster."""
     if TASK["type"] == "alone":
         return None, tf.device(None)
     cluster = tf.train.ClusterSpec(json.loads(os.environ["TF_CONFIG"])["cluster"])
@@ -305,7 +305,7 @@ def warm_start():
 
     first = os.path.join(FLAGS.dir, "first")
     if TASK["type"] == "alone" or TASK["type"] == "chief":
-        # What it starts from was trained before, by a program of its own.
+        # A separate program has trained the initial values before.
         environment = os.environ.pop("TF_CONFIG", None)
         network("first").train(lambda: points(200, repeats=None), steps=60)
         if environment:

@@ -1,4 +1,4 @@
-"""The parts of `test_saved_model.py` that need TensorFlow 2's behaviour, which other tests switch off for their process.
+"""The parts of `test_saved_model.py` that need TensorFlow 2's behaviour, which other tests turn off for their process.
 
 `saved_model_v2.py load DIR` runs a model of ours; `functions|keras|estimator DIR` export one, and print what it computes. Inputs and outputs are
 JSON.
@@ -26,7 +26,7 @@ def load(directory):
 
 
 class Model(tf.Module):
-    """A model of TensorFlow 2: functions that call each other, a variable that one changes, a table, a loop and a branch."""
+    """A TensorFlow 2 model: functions that call each other, a variable that one changes, a table, a loop and a branch."""
 
     def __init__(self, vocabulary):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A client of TensorFlow 1.15 itself, for its own Python: `tensorflow1.py PART …`. What it finds it prints after RESULT."""
+"""A client of TensorFlow 1.15 itself, for its own Python: `tensorflow1.py PART …`. It prints its results after RESULT."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def report(**values):
 
 
 def run_sessions(target):
-    """Runs what clients ask of a session besides steps that train."""
+    """Makes a client's requests to a session, except for training steps."""
     found = {"version": tf.__version__}
     with tf.Graph().as_default(), tf.Session(target) as session:
         found["devices"] = [device.name for device in session.list_devices()]
@@ -102,7 +102,7 @@ def run_train(ps, workers, index, directory):
 
 
 def run_server(ps, workers, job, index):
-    """Is a server of this TensorFlow until it is killed."""
+    """Runs a server of this TensorFlow until it is killed."""
     server = tf.train.Server({"ps": [ps], "worker": workers.split(",")}, job_name=job, task_index=int(index))
     print("tensorflow server ready: /job:%s/task:%s at %s" % (job, index, server.target[len("grpc://"):]), flush=True)
     server.join()

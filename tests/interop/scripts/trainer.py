@@ -1,6 +1,6 @@
 """Asynchronous between-graph training with Adagrad, Saver, summaries and a managed session.
 
-Written as programs of TensorFlow 0.8 were, so that the names of that time are in use; run it with `python -m ferroflow`.
+Written like programs for TensorFlow 0.8, with the names of that version; run it with `python -m ferroflow`.
 """
 
 import json

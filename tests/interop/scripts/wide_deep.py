@@ -1,6 +1,7 @@
-"""`examples/wide_deep.rs` as TensorFlow's own program: the same columns, optimizers, rows and steps, by `DNNLinearCombinedClassifier`.
+"""`examples/wide_deep.rs` as a TensorFlow program: the same columns, optimizers, rows and steps, with
+`DNNLinearCombinedClassifier`.
 
-Alone it runs in TensorFlow itself; with TF_CONFIG and under `python -m ferroflow` it is a task of a cluster:
+By itself it runs in TensorFlow; with TF_CONFIG and under `python -m ferroflow` it is a task of a cluster:
 
     cargo xtask python tests/interop/scripts/wide_deep.py --model_dir=/tmp/census-tensorflow
 """
@@ -40,7 +41,7 @@ AGES = [18, 25, 30, 35, 40, 45, 50, 55, 60, 65]
 
 
 def read():
-    """Returns features and labels to train on, and those to test on, which are the first rows of the file."""
+    """Returns features and labels for training, and those for tests, which are the first rows of the file."""
     with gzip.open(ROWS, "rt") as file:
         rows = list(csv.DictReader(file))
     features = {name: np.array([float(row[column]) for row in rows], np.float32) for name, column in NUMBERS.items()}

@@ -1,6 +1,6 @@
-//! [`TaskStatus`]: what a task tells people and their tools of itself and of its cluster: whether it is ready, and its metrics.
+//! [`TaskStatus`]: the status of a task and its cluster for people and tools: its readiness and metrics.
 //!
-//! Nothing here changes anything, and nothing holds up a step: whoever asks reads counters and takes short locks.
+//! Nothing here changes state or delays a step: it reads counters and takes short locks.
 
 mod gate;
 mod openmetrics;
@@ -28,16 +28,16 @@ use std::time::{Duration, Instant};
 use tensor::{Result, Status};
 use tokio::sync::{Mutex, watch};
 
-/// How long a task may take to say that it is there.
+/// How long a task may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a session's graph may be, as JSON.
+/// The largest JSON of a session's graph.
 const GRAPH_BYTES_MAX: usize = 8 << 20;
 
-/// How long such an answer is good for: whoever asks more often gets the same.
+/// How long such an answer is cached.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The status of a task. Clones are of the same task, and keep nothing of it alive.
+/// The status of a task. Clones share it, and don't keep the task alive.
 #[derive(Clone)]
 pub struct TaskStatus {
     sources: Arc<Sources>,
@@ -52,7 +52,7 @@ struct Sources {
     services: OnceLock<Weak<Services>>,
     readiness: Mutex<Option<(Instant, Readiness)>>,
     cluster: Mutex<Option<(Instant, Arc<str>)>>,
-    /// Counts the requests to stop.
+    /// Counts the stop requests.
     stop: watch::Sender<bool>,
 }
 
@@ -73,7 +73,7 @@ impl Readiness {
 }
 
 impl TaskStatus {
-    /// Makes the status of a task.
+    /// Returns the status of a task.
     pub(crate) fn new(task: String, worker: Weak<Worker>, master: WeakMaster, workers: Arc<WorkerCache>) -> TaskStatus {
         let (services, readiness, cluster) = (OnceLock::new(), Mutex::default(), Mutex::default());
         let stop = watch::Sender::new(false);
@@ -88,7 +88,7 @@ impl TaskStatus {
         TaskStatus { sources }
     }
 
-    /// Adds what only a task with a port has.
+    /// Adds the parts that only a task with a port has.
     pub(crate) fn serves(&self, services: &Arc<Services>) {
         let _ = self.sources.services.set(Arc::downgrade(services));
     }
@@ -98,9 +98,9 @@ impl TaskStatus {
         &self.sources.task
     }
 
-    /// Asks every other task of the cluster whether it is there, and waits two seconds for each at most.
+    /// Asks every other task of the cluster whether it is running, with a timeout of two seconds.
     pub async fn readiness(&self) -> Readiness {
-        // Held while the tasks are asked, so that many who want to know ask them once.
+        // Held while the tasks are asked, so that concurrent requests share one round.
         let mut known = self.sources.readiness.lock().await;
         if let Some((asked, readiness)) = &*known
             && elapsed(*asked) < ANSWER_AGE_MAX
@@ -129,7 +129,7 @@ impl TaskStatus {
         readiness
     }
 
-    /// Returns how all tasks of the cluster are, as JSON. Each is asked, and waited for for two seconds at most.
+    /// Returns the state of all tasks of the cluster as JSON. Each is asked, with a timeout of two seconds.
     pub async fn cluster(&self) -> Arc<str> {
         self.sources.cluster().await
     }
@@ -141,13 +141,12 @@ impl TaskStatus {
         Ok(nodes.to_string())
     }
 
-    /// Records the next steps on all tasks of the cluster, as many as there are within a few seconds; returns them as a trace for
-    /// Chrome or Perfetto.
+    /// Records the next steps on all tasks of the cluster, within a few seconds; returns them as a trace for Chrome or Perfetto.
     pub async fn trace(&self, steps: u64) -> String {
         view::trace(&self.sources, steps).await.to_string()
     }
 
-    /// Waits until somebody who may asks the task to stop. Without anybody who waits, such requests are refused.
+    /// Waits until an authorized client requests that the task stop. If nobody waits, such requests are refused.
     pub async fn told_to_stop(&self) {
         let mut told = self.sources.stop.subscribe();
         let _ = told.wait_for(|&is_told| is_told).await;
@@ -162,7 +161,7 @@ impl TaskStatus {
 
 impl Sources {
     async fn cluster(&self) -> Arc<str> {
-        // Held while the tasks are asked, so that many who look at one page ask them once.
+        // Held while the tasks are asked, so that many viewers of one page cause one round.
         let mut known = self.cluster.lock().await;
         if let Some((asked, cluster)) = &*known
             && elapsed(*asked) < ANSWER_AGE_MAX
@@ -174,7 +173,7 @@ impl Sources {
         cluster
     }
 
-    /// Has the task stop, if whoever asks could end its process anyway.
+    /// Stops the task, if the caller could end its process anyway.
     fn stop(&self) -> Result<TaskAnswer> {
         let own = rustix::process::geteuid().as_raw();
         let caller = caller();
@@ -220,7 +219,7 @@ fn answer(sources: Arc<Sources>, question: TaskQuestion) -> Answer<TaskAnswer> {
     }
 }
 
-/// Asks the task at an address (`host:port`), over the port of its cluster; returns the answer, which is JSON.
+/// Asks the task at an address (`host:port`), over its cluster port; returns the answer as JSON.
 pub async fn ask_address(address: &str, question: TaskQuestion, runtime: tokio::runtime::Handle) -> Result<String> {
     Ok(ask_at(address, question, runtime).await?.json)
 }

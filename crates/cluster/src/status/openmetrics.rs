@@ -1,7 +1,7 @@
-//! The metrics of a task as OpenMetrics text, which Prometheus and what is like it scrape.
+//! The metrics of a task as OpenMetrics text, for Prometheus and similar scrapers.
 //!
-//! Names and units follow Prometheus' conventions. Labels whose values clients choose are bounded: of sessions, variables and queues
-//! only the largest have rows of their own, and sums count them all.
+//! Names and units follow Prometheus' conventions. Labels whose values clients choose are bounded: only the largest sessions,
+//! variables and queues have rows, and totals count all of them.
 
 use super::{Readiness, Sources, process};
 use crate::clock::{elapsed, now};
@@ -12,13 +12,13 @@ use std::fmt::{Display, Write};
 use std::sync::Weak;
 use tensor::{Code, memory_state};
 
-/// How many rows a family has at most whose labels clients choose.
+/// The most rows of a metric with labels that clients choose.
 const ROWS_MAX: usize = 50;
 
-/// How many rows a family has at most that has one for each task.
+/// The most rows of a metric with a row per task.
 const PEERS_MAX: usize = 1_000;
 
-/// How much of a name is told.
+/// The most characters of a name.
 const LABEL_CHARS_MAX: usize = 128;
 
 /// Returns the metrics.
@@ -211,7 +211,7 @@ fn checkpoints(page: &mut Page) {
     );
 }
 
-/// The text as far as it is written.
+/// The text written so far.
 struct Page(String);
 
 impl Page {
@@ -254,7 +254,7 @@ impl Page {
         let mut count = 0;
         for (bound, bucket) in STEP_TIME_BOUNDS.iter().zip(&summary.buckets) {
             count += bucket;
-            // With a point, as a float's canonical form has.
+            // With a decimal point, as in the canonical form of floats.
             self.row(&format!("{name}_bucket"), &[("le", &format!("{bound:?}"))], count);
         }
         self.row(&format!("{name}_bucket"), &[("le", "+Inf")], summary.count());
@@ -263,7 +263,7 @@ impl Page {
     }
 }
 
-/// Adds a label's value, of which clients may have chosen every character.
+/// Appends a label's value, which clients may have chosen entirely.
 fn push_escaped(text: &mut String, value: &str) {
     for character in value.chars().take(LABEL_CHARS_MAX) {
         match character {

@@ -1,6 +1,6 @@
-//! What the kernel counts for this process.
+//! The kernel's statistics of this process.
 
-/// What the process has used.
+/// The resources that the process has used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProcessUsage {
     /// Seconds of processor time, in user mode and in the kernel.
@@ -9,21 +9,21 @@ pub(super) struct ProcessUsage {
     pub resident_bytes: u64,
 }
 
-/// The fields of `/proc/self/stat` behind the name of the program, by the numbers that its manual gives them, less three.
+/// The fields of `/proc/self/stat` after the program's name, by their numbers in the manual minus three.
 const USER_TICKS: usize = 11;
 const SYSTEM_TICKS: usize = 12;
 
-/// What the kernel counts processor time in for programs, whatever its own clock is.
+/// The kernel's unit for processor time in `/proc`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Returns what this process has used; zeros where the system doesn't say.
+/// Returns the resources that this process has used; zeros if the system doesn't say.
 pub(super) fn usage() -> ProcessUsage {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     parse(&read("/proc/self/stat"), &read("/proc/self/status"))
 }
 
 fn parse(stat: &str, status: &str) -> ProcessUsage {
-    // The name may contain anything, also parentheses.
+    // The name may contain anything, including parentheses.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,7 +1,7 @@
-//! How a task is at one moment, as JSON: what other tasks are told when they ask, and pages show.
+//! The state of a task at one moment, as JSON, for other tasks and for pages.
 //!
-//! Every list in it is bounded, and so is every name. Handles of sessions and ids of steps are secrets: sessions have their numbers, and steps
-//! a hash by which those who know the step recognise it.
+//! Every list in it is bounded, and so is every name. Handles of sessions and ids of steps are secrets: sessions are numbered,
+//! and steps are identified by a hash, which only those who know the id can match.
 
 use super::{Sources, process};
 use crate::clock::{elapsed, now};
@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::hash::Hasher;
 use tensor::{PartialShape, memory_state};
 
-/// How many rows lists have at most.
+/// The most rows of a list.
 const SESSIONS_MAX: usize = 50;
 const VARIABLES_MAX: usize = 30;
 const WAITS_MAX: usize = 50;
@@ -26,22 +26,22 @@ const PEERS_MAX: usize = 256;
 const LINES_MAX: usize = 40;
 const EVENTS_MAX: usize = 400;
 
-/// How many events steps per second are worked out from.
+/// The number of events from which steps per second are computed.
 const RATE_EVENTS: usize = 2_048;
 
-/// Steps that ended longer ago say nothing of how quick they are now.
+/// Steps that ended longer ago don't count for the current rate.
 const RATE_MICROS: u64 = 10_000_000;
 
-/// How many nodes of a graph are told.
+/// The most nodes of a graph.
 const NODES_MAX: usize = 5_000;
 
-/// How many inputs of a node are.
+/// The most inputs of a node.
 const INPUTS_MAX: usize = 64;
 
-/// How much of a name is told.
+/// The most characters of a name.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Returns how a task is.
+/// Returns the state of a task.
 pub(super) fn state(sources: &Sources) -> Value {
     let metrics = sources.workers.metrics();
     let now = metrics.clock.now_micros();
@@ -87,7 +87,7 @@ pub(super) fn state(sources: &Sources) -> Value {
     state
 }
 
-/// Returns how many there were, how many there are each second, and how long they take.
+/// Returns the number of steps, their rate per second, and their duration.
 fn times(summary: &StepTimesSummary, kind: Kind, events: &[Event], now: u64) -> Value {
     let mut recent: Vec<&Event> = events
         .iter()
@@ -127,7 +127,7 @@ fn errors(steps: Vec<(tensor::Code, u64)>, partitions: Vec<(tensor::Code, u64)>)
 
 fn sessions(sources: &Sources, now: u64) -> Value {
     let mut sessions = sources.master.survey();
-    // Those that are used come first, whatever number are forgotten.
+    // The most used come first, however many are omitted.
     sessions.sort_by_key(|session| Reverse((session.last_step_micros, session.number)));
     let seconds = |micros: u64| now.saturating_sub(micros) as f64 / 1e6;
     sessions
@@ -233,8 +233,8 @@ fn resources(fields: &mut Map<String, Value>, holdings: &[(String, Holdings)]) {
     fields.insert("queues".to_owned(), queues.iter().take(VARIABLES_MAX).map(row).collect());
 }
 
-/// Returns the nodes of a graph as arrays: name, op, device, the places of the inputs, the shapes of the outputs. Shapes are
-/// inferred anew, and of a graph that is shown in part they aren't.
+/// Returns the nodes of a graph as arrays: name, op, device, the indices of the inputs, the shapes of the outputs. Shapes are
+/// inferred again, unless the graph is shown only in part.
 pub(super) fn nodes(graph: &NodeGraph, ops: &dyn OpLookup) -> Value {
     let inferred = if graph.len() <= NODES_MAX { infer_shapes(graph, ops).ok() } else { None };
     let shapes = inferred.map(|(shapes, _)| shapes).unwrap_or_default();
@@ -254,7 +254,7 @@ pub(super) fn nodes(graph: &NodeGraph, ops: &dyn OpLookup) -> Value {
     json!({"total": graph.len(), "nodes": nodes.collect::<Vec<_>>()})
 }
 
-/// Returns a type and a shape as people write them: `float [?, 10]`.
+/// Returns a type and a shape for display: `float [?, 10]`.
 fn typed(kind: TypeSlot, shape: &PartialShape) -> String {
     let kind = kind.dtype.name();
     match shape.dims() {
@@ -267,7 +267,7 @@ fn typed(kind: TypeSlot, shape: &PartialShape) -> String {
     }
 }
 
-/// Returns when the nodes of recorded steps ran, as arrays: step, device, name, op, start and duration in microseconds, thread.
+/// Returns the nodes of recorded steps as arrays: step, device, name, op, start and duration in microseconds, thread.
 pub(super) fn recording(sources: &Sources, steps: &[(i64, StepStats)], began_micros: u64) -> Value {
     let mut rows = Vec::new();
     for (step_id, stats) in steps {
@@ -293,14 +293,14 @@ pub(super) fn recording(sources: &Sources, steps: &[(i64, StepStats)], began_mic
     json!({"steps": steps.len(), "nodes": rows, "events": recorded(sources, &events)})
 }
 
-/// Returns a step's id as others may see it: those who know the id recognise it, and nobody learns it.
+/// Returns a step's id in a form that is safe to show: those who know the id can match it, and nobody else learns it.
 fn shown_step(step_id: i64) -> u32 {
     let mut hasher = SipHasher24::new();
     hasher.write_i64(step_id);
     hasher.finish() as u32
 }
 
-/// Cuts a name that clients may have chosen.
+/// Truncates a name that clients may have chosen.
 fn name(text: &str) -> &str {
     text.char_indices().nth(NAME_CHARS_MAX).map_or(text, |(end, _)| &text[..end])
 }

@@ -1,4 +1,4 @@
-//! The whole cluster as one task sees it: every task is asked how it is, all at once, and none is waited for for long.
+//! The whole cluster as one task sees it: all tasks are asked for their state at once, with a short timeout.
 
 use super::{Sources, snapshot};
 use crate::clock::timeout;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Code, Result, Status};
 
-/// How many tasks are asked; of a larger cluster the others are only counted.
+/// The most tasks that are asked; in a larger cluster the others are only counted.
 const TASKS_MAX: usize = 256;
 
 /// How long a task may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long one may take that records steps.
+/// How long a task that records steps may take to answer.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long an answer may be.
+/// The largest answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const RECORD_BYTES_MAX: usize = 32 << 20;
 
-/// Returns how all tasks are.
+/// Returns the state of all tasks.
 pub(super) async fn cluster(sources: &Sources) -> Value {
     let names = sources.workers.tasks();
     let states = names.iter().take(TASKS_MAX).map(|task| state_of(sources, task));
@@ -41,7 +41,7 @@ async fn state_of(sources: &Sources, task: &str) -> Value {
     let question = TaskQuestion::new(TaskTopic::State, 0);
     let failed = match ask(sources, task, question, ANSWER_TIMEOUT, ANSWER_BYTES_MAX).await {
         Ok(Value::Object(mut state)) => {
-            // Whoever answers there is shown as the task that was asked.
+            // Whatever the answer says, it is shown as that of the task that was asked.
             state.insert("task".to_owned(), task.into());
             return Value::Object(state);
         }
@@ -49,7 +49,7 @@ async fn state_of(sources: &Sources, task: &str) -> Value {
         Err(status) => status,
     };
     let address = sources.workers.address(task);
-    // TensorFlow's servers know no such question.
+    // TensorFlow's servers don't have this call.
     if failed.code() == Code::Unimplemented {
         return json!({"task": task, "address": address, "is_foreign": true});
     }
@@ -73,7 +73,7 @@ pub(super) async fn ask(
     serde_json::from_str(&answer.json).map_err(|error| Status::internal(format!("an answer is no JSON: {error}")))
 }
 
-/// Records the next steps on all tasks; returns them as a trace that Chrome and Perfetto show.
+/// Records the next steps on all tasks; returns them as a trace for Chrome and Perfetto.
 pub(super) async fn trace(sources: &Sources, steps: u64) -> Value {
     let names = sources.workers.tasks();
     let recordings = names
@@ -111,7 +111,7 @@ fn rows<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Returns the fields of a row; those that it lacks are null.
+/// Returns the fields of a row; missing ones are null.
 fn fields<const N: usize>(row: &Value) -> [&Value; N] {
     std::array::from_fn(|index| row.get(index).unwrap_or(&Value::Null))
 }

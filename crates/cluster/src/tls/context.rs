@@ -1,4 +1,4 @@
-//! [`Tls`]: makes encrypted connections with the certificates of some files, which it reads again when they change.
+//! [`Tls`]: makes encrypted connections with certificates from files, which it reads again when they change.
 
 use super::files::TlsFiles;
 use super::identity::Identity;
@@ -23,18 +23,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tracing::{info, warn};
 
-/// A file of certificates that is larger is none.
+/// The largest certificate file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// How often a line says that the files can't be used.
+/// The interval at which a line says that the files can't be used.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many bytes of a peer that was refused are read, so that it reads why before its connection breaks.
+/// How many bytes to read from a refused peer, so that it can read the reason before its connection breaks.
 const REFUSED_BYTES_MAX: usize = 64 << 10;
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
-/// What an encrypted connection carries, as its two ends agree on in the handshake.
+/// The protocol of an encrypted connection, on which both ends agree in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// gRPC, which is HTTP/2.
@@ -61,12 +61,12 @@ pub(crate) struct Tls {
 
 #[derive(Debug)]
 struct State {
-    /// What the files looked like when they were last read.
+    /// The state of the files when they were last read.
     seen: Seen,
     loaded: Arc<Loaded>,
 }
 
-/// What tells versions of the files apart: for each its inode, length, and time of change.
+/// Distinguishes versions of the files: the inode, length and modification time of each.
 type Seen = [Option<(u64, u64, i64, i64)>; 3];
 
 /// The contents of the files.
@@ -87,12 +87,12 @@ impl Tls {
         Ok(Tls { files, state: Mutex::new(State { seen, loaded }) })
     }
 
-    /// Returns what the files have now. Files that can't be used, such as those of which one was replaced and the other not yet, leave
-    /// everything as it was.
+    /// Returns the current contents of the files. If they can't be used, for example because one was replaced and the other not
+    /// yet, the previous contents stay in use.
     fn current(&self) -> Arc<Loaded> {
         static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
         let mut state = self.state.lock();
-        // Before they are read, so that a change meanwhile is found the next time.
+        // Taken before they are read, so that a change in between is detected the next time.
         let seen = look_at(&self.files);
         if seen != state.seen {
             state.seen = seen;
@@ -115,7 +115,7 @@ impl Tls {
         state.loaded.clone()
     }
 
-    /// Does the handshake of a connection to `address`, where `task` is expected if that is known.
+    /// Performs the handshake of a connection to `address`; `task` is the expected task, if it is known.
     pub async fn connect(
         &self,
         stream: TcpStream,
@@ -129,7 +129,7 @@ impl Tls {
         Ok(TlsStream::Client(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
     }
 
-    /// Does the handshake of a connection that a peer has made; returns who it is, too, and what the connection is for.
+    /// Performs the handshake of a connection from a peer; returns the peer's identity and the protocol.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<(TlsStream<TcpStream>, Identity, Protocol)> {
         let loaded = self.current();
         let stream = match TlsAcceptor::from(loaded.server.clone()).accept(stream).into_fallible().await {
@@ -147,7 +147,7 @@ impl Tls {
         Ok((stream, identity, protocol))
     }
 
-    /// Returns why somebody is not served whose certificate belongs to another cluster than the own.
+    /// Returns why a peer is refused whose certificate belongs to another cluster.
     pub fn check_cluster(&self, identity: &Identity) -> Result<()> {
         let own = &self.state.lock().loaded.cluster;
         match (own, identity.cluster()) {
@@ -185,7 +185,7 @@ impl Loaded {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(key.clone())));
         server.alpn_protocols = vec![Protocol::Http.name().to_vec(), Protocol::Stream.name().to_vec()];
-        // A session that goes on would not be checked again.
+        // A resumed session would not be verified again.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let identity = key.end_entity_cert().ok().and_then(Identity::of);
@@ -200,7 +200,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Returns why others whose authorities are the same won't believe the own certificate.
+    /// Returns why peers with the same authorities won't accept the own certificate.
     fn check_own(&self) -> std::result::Result<(), rustls::Error> {
         let parsed = ParsedCertificate::try_from(self.key.end_entity_cert()?)?;
         let algorithms = PROVIDER.signature_verification_algorithms.all;
@@ -213,7 +213,7 @@ impl Loaded {
             algorithms,
         );
         match checked {
-            // That of a client, which serves nobody.
+            // A client's certificate, which serves nobody.
             Err(rustls::Error::InvalidCertificate(rustls::CertificateError::InvalidPurpose))
             | Err(rustls::Error::InvalidCertificate(rustls::CertificateError::InvalidPurposeContext { .. })) => Ok(()),
             checked => checked,
@@ -238,16 +238,15 @@ impl Loaded {
     }
 }
 
-/// Returns whether an error of a connection is about certificates, or about one end that speaks plain text, so that trying again
-/// doesn't help.
+/// Returns whether a connection error is about certificates, or about one end that speaks plain text, so that a retry is useless.
 pub(crate) fn is_about_certificates(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// The beginning of what an error says that the other end has sent in place of an answer.
+/// The prefix of an error with the alert that the peer sent in place of an answer.
 const ALERT: &str = "received fatal alert";
 
-/// Returns the error for a connection that the peer has ended because of the own certificate, if it has.
+/// Returns the error for a connection that the peer has closed because of the own certificate, if it has.
 pub(crate) fn refusal_of(error: &io::Error, peer: &str) -> Option<Status> {
     let text = error.to_string();
     let is_refusal = error.kind() == io::ErrorKind::InvalidData && text.contains(ALERT);
@@ -285,7 +284,7 @@ fn unusable(path: &Path, what: &str, error: &dyn std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{} {what}: {error}", path.display()))
 }
 
-/// Reads what a peer still sends that was refused: what was sent to it is lost when its connection ends before.
+/// Reads the remaining input of a refused peer: otherwise what was sent to it could be lost when its connection closes.
 async fn linger(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut buffer = [0; 4096];

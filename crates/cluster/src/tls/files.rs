@@ -1,10 +1,10 @@
-//! [`TlsFiles`]: where a certificate, its key and the authorities are.
+//! [`TlsFiles`]: the paths of a certificate, its key and the authorities.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tensor::{Result, Status};
 
-/// The environment variables that name the files where nothing else does.
+/// The environment variables with the default paths.
 const CERT_VARIABLE: &str = "FERROFLOW_TLS_CERT";
 const KEY_VARIABLE: &str = "FERROFLOW_TLS_KEY";
 const CA_VARIABLE: &str = "FERROFLOW_TLS_CA";
@@ -21,11 +21,11 @@ static OF_PROCESS: OnceLock<TlsFiles> = OnceLock::new();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and those between it and an authority.
+    /// The certificate, and the intermediate certificates up to an authority.
     pub cert: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// The certificates of the authorities whose certificates are believed.
+    /// The certificates of the trusted authorities.
     pub ca: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl TlsFiles {
         TlsFiles { cert: cert.into(), key: key.into(), ca: ca.into() }
     }
 
-    /// Returns the files that are given, of which there must be all or none.
+    /// Returns the given files; all of them or none must be given.
     pub fn from_parts(cert: Option<PathBuf>, key: Option<PathBuf>, ca: Option<PathBuf>) -> Result<Option<TlsFiles>> {
         match (cert, key, ca) {
             (Some(cert), Some(key), Some(ca)) => Ok(Some(TlsFiles { cert, key, ca })),
@@ -53,12 +53,12 @@ impl TlsFiles {
         TlsFiles::from_parts(path(CERT_VARIABLE), path(KEY_VARIABLE), path(CA_VARIABLE))
     }
 
-    /// Has the sessions of this process use these files that are given none; the first call counts.
+    /// Sets the default files for sessions of this process; only the first call has an effect.
     pub fn use_in_process(&self) {
         let _ = OF_PROCESS.set(self.clone());
     }
 
-    /// Returns the files of sessions that are given none: those of [`use_in_process`](Self::use_in_process), or of the environment.
+    /// Returns the default files for sessions: those of [`use_in_process`](Self::use_in_process), or of the environment.
     pub fn of_process() -> Result<Option<TlsFiles>> {
         match OF_PROCESS.get() {
             Some(files) => Ok(Some(files.clone())),
@@ -66,12 +66,12 @@ impl TlsFiles {
         }
     }
 
-    /// Returns the environment variables that name these files, for another process.
+    /// Returns the environment variables that pass these files to another process.
     pub fn to_env(&self) -> [(&'static str, &Path); 3] {
         [(CERT_VARIABLE, &self.cert), (KEY_VARIABLE, &self.key), (CA_VARIABLE, &self.ca)]
     }
 
-    /// Returns the files of one task: `{job}` and `{task}` in the names stand for its job and its number.
+    /// Returns the files of one task: `{job}` and `{task}` in the names are replaced by its job and index.
     pub fn for_task(&self, job: &str, task_index: u32) -> TlsFiles {
         let replaced = |path: &PathBuf| match path.to_str() {
             Some(text) => PathBuf::from(text.replace("{job}", job).replace("{task}", &task_index.to_string())),

@@ -1,7 +1,8 @@
-//! [`Identity`]: whom a certificate stands for.
+//! [`Identity`]: the identity in a certificate.
 //!
-//! A certificate says it by a URI, `spiffe://CLUSTER/job/ps/task/0`, `spiffe://CLUSTER/client/NAME` or `spiffe://CLUSTER/admin/NAME`. One
-//! without such a URI stands for the tasks whose addresses it has as names, and for a client where there is no such task.
+//! A certificate states it in a URI, `spiffe://CLUSTER/job/ps/task/0`, `spiffe://CLUSTER/client/NAME` or
+//! `spiffe://CLUSTER/admin/NAME`. Without such a URI, a certificate identifies the tasks whose addresses are among its names, or
+//! a client if there is no such task.
 
 use crate::ClusterSpec;
 use crate::cluster_spec::split_address;
@@ -14,29 +15,29 @@ use webpki::EndEntityCert;
 
 const SCHEME: &str = "spiffe://";
 
-/// Whom the URI in a certificate names.
+/// The role that a certificate's URI names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Spiffe {
     /// A task.
     Task(String),
     /// A client.
     Client(String),
-    /// Somebody who may do everything.
+    /// An admin, who may do everything.
     Admin(String),
-    /// Somebody of whom nothing is known here.
+    /// A name without a known role.
     Other(String),
 }
 
-/// Whom a certificate stands for.
+/// The identity in a certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// The cluster that it belongs to, and who it is there, if it says so.
+    /// The cluster and the role in it, if the URI states them.
     named: Option<(String, Spiffe)>,
     certificate: CertificateDer<'static>,
 }
 
 impl Spiffe {
-    /// Reads a URI; returns the cluster and who it names there.
+    /// Parses a URI; returns the cluster and the role.
     pub fn parse(uri: &str) -> Option<(String, Spiffe)> {
         let (cluster, path) = uri.strip_prefix(SCHEME)?.split_once('/')?;
         let words: Vec<&str> = path.split('/').collect();
@@ -65,7 +66,7 @@ impl fmt::Display for Spiffe {
 }
 
 impl Identity {
-    /// Reads a certificate that was checked; `None` when it can't be read, or names several at once.
+    /// Parses a verified certificate; `None` if it can't be parsed, or has several identities.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Identity> {
         let parsed = EndEntityCert::try_from(certificate).ok()?;
         let mut uris = parsed.valid_uri_names().filter_map(Spiffe::parse);
@@ -77,22 +78,22 @@ impl Identity {
         Some(Identity { named, certificate: certificate.clone().into_owned() })
     }
 
-    /// Reads the certificate of the other end of a connection.
+    /// Parses the certificate of the other end of a connection.
     pub fn of_peer(stream: &TlsStream<TcpStream>) -> Option<Identity> {
         stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(Identity::of)
     }
 
-    /// Returns the cluster that the certificate belongs to, if it says so.
+    /// Returns the cluster that the certificate belongs to, if it states one.
     pub fn cluster(&self) -> Option<&str> {
         self.named.as_ref().map(|(cluster, _)| cluster.as_str())
     }
 
-    /// Returns whom its URI names.
+    /// Returns the role in its URI.
     pub fn named(&self) -> Option<&Spiffe> {
         self.named.as_ref().map(|(_, named)| named)
     }
 
-    /// Returns whether it stands for a task, which is at an address as far as that is known.
+    /// Returns whether it identifies a task; `address` is the task's address, if it is known.
     pub fn is_task(&self, task: &str, address: Option<&str>) -> bool {
         match self.named() {
             Some(Spiffe::Task(named)) => named == task,
@@ -101,7 +102,7 @@ impl Identity {
         }
     }
 
-    /// Returns whether it stands for a task of a cluster: where it has a URI, of whatever cluster that belongs to the same authority.
+    /// Returns whether it identifies a task of a cluster: with a URI, of any cluster of the same authority.
     pub fn is_any_task(&self, cluster: &ClusterSpec) -> bool {
         match self.named() {
             Some(named) => matches!(named, Spiffe::Task(_)),
@@ -109,7 +110,7 @@ impl Identity {
         }
     }
 
-    /// Returns whether the host of an address is one of its names.
+    /// Returns whether an address's host is one of its names.
     pub fn has_host_of(&self, address: &str) -> bool {
         let Ok((host, _)) = split_address(address) else { return false };
         let Ok(name) = ServerName::try_from(host.trim_matches(['[', ']'])) else { return false };
@@ -117,7 +118,7 @@ impl Identity {
         parsed.is_ok_and(|parsed| parsed.verify_is_valid_for_subject_name(&name).is_ok())
     }
 
-    /// Says who it is, for people and as the name of who calls.
+    /// Returns the name to display, which is also the caller's name.
     pub fn describe(&self) -> String {
         if let Some(named) = self.named() {
             return named.to_string();

@@ -1,8 +1,8 @@
 //! Mutual TLS between tasks, clients and servers: [`TlsFiles`] names the certificate, its key and the authorities; [`Tls`] makes
-//! connections with them, and reads them again when they change; [`Identity`] is whom a certificate stands for.
+//! connections with them, and reads them again when they change; [`Identity`] is the identity in a certificate.
 //!
-//! Only TLS 1.3 is spoken, both ends show a certificate, and nothing of a connection is kept for the next one, so that every connection
-//! is checked against the certificates and the time of its beginning.
+//! Only TLS 1.3 is supported, both ends present a certificate, and sessions are not resumed, so that every connection is verified
+//! against the current certificates and time.
 
 mod context;
 mod files;

@@ -1,32 +1,32 @@
-//! [`TlsSession`]: the encryption of a stream between tasks, for whoever reads and writes its socket without waiting.
+//! [`TlsSession`]: the encryption of a stream between tasks, over nonblocking reads and writes of its socket.
 
 use rustls::Connection;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
-/// How many bytes one system call reads.
+/// The number of bytes that one system call reads.
 const INCOMING_BYTES: usize = 64 << 10;
 
-/// How many encrypted bytes wait for the socket.
+/// The most encrypted bytes that wait for the socket.
 const OUTGOING_BYTES_MAX: usize = 256 << 10;
 
-/// The encryption of a connection whose handshake is over.
+/// The encryption of a connection after its handshake.
 pub(crate) struct TlsSession {
     connection: Connection,
-    /// What has arrived and was not decrypted yet lies in `start..end`.
+    /// Received bytes that have not been decrypted are in `start..end`.
     incoming: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
 impl TlsSession {
-    /// Goes on with a connection whose handshake is over.
+    /// Continues a connection after its handshake.
     pub fn new(mut connection: Connection) -> TlsSession {
         connection.set_buffer_limit(Some(OUTGOING_BYTES_MAX));
         TlsSession { connection, incoming: vec![0; INCOMING_BYTES].into(), start: 0, end: 0 }
     }
 
-    /// Reads what is there, at least one byte; 0 is the end. Frames say themselves whether they are whole, so an end is an end, whether
-    /// the peer has announced it or not.
+    /// Reads at least one byte; 0 is the end. Frames have their own lengths, so an end is an end, whether or not the peer has
+    /// announced it.
     pub fn read(&mut self, socket: &mut (impl Read + Write), bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(bytes) {
@@ -44,14 +44,14 @@ impl TlsSession {
             self.connection.read_tls(&mut rest)?;
             self.start = self.end - rest.len();
             let processed = self.connection.process_new_packets();
-            // An alert, or the answer to new keys; what does not leave now leaves with what is written next.
+            // An alert, or the answer to a key update; what can't be written now is written with the next data.
             let sent = self.send(socket);
             processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             sent.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) })?;
         }
     }
 
-    /// Takes as much as fits, and writes what the socket takes of it at once. Nothing is taken while something of before waits.
+    /// Takes as much as fits, and writes as much of it as the socket accepts. Takes nothing while earlier bytes are waiting.
     pub fn write(&mut self, socket: &mut impl Write, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.send(socket)?;
         let taken = self.connection.writer().write_vectored(pieces)?;

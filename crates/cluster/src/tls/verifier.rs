@@ -1,4 +1,4 @@
-//! [`ServerVerifier`]: whether a server that was connected to is the one that was meant.
+//! [`ServerVerifier`]: verifies that a server is the intended one.
 
 use super::identity::{Identity, Spiffe};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -9,14 +9,14 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Believes a certificate of the authorities when it is that of the task that was meant.
+/// Accepts a certificate of the authorities if it is that of the intended task.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     pub roots: Arc<RootCertStore>,
     pub algorithms: WebPkiSupportedAlgorithms,
-    /// The task; `None` where only its address is known.
+    /// The task; `None` if only its address is known.
     pub task: Option<String>,
-    /// The cluster that the own certificate names.
+    /// The cluster in the own certificate.
     pub cluster: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl ServerVerifier {
         match (&self.task, named) {
             (Some(task), Spiffe::Task(named)) if task == named => Ok(()),
             (Some(task), _) => Err(other(&format!("that of {task}"))),
-            // Every task of the cluster that one belongs to oneself is as good as another.
+            // Any task of the own cluster is acceptable.
             (None, Spiffe::Task(_)) if self.cluster.is_some() => Ok(()),
             (None, Spiffe::Task(_)) => verify_server_name(parsed, name),
             (None, _) => Err(other("that of a task")),

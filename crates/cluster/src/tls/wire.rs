@@ -1,4 +1,4 @@
-//! [`Wire`]: a TCP connection, encrypted or not, as the HTTP stack reads and writes it.
+//! [`Wire`]: a TCP connection for the HTTP stack, encrypted or not.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio_rustls::TlsStream;
 
 /// A TCP connection, encrypted or not.
 pub(crate) enum Wire {
-    /// As it is.
+    /// Plain.
     Plain(TcpStream),
     /// Encrypted, after the handshake.
     Tls(Box<TlsStream<TcpStream>>),

@@ -1,4 +1,4 @@
-//! [`GrpcConnector`]: makes the workers of tasks in other processes, which talk gRPC and, where both ends take one, a stream.
+//! [`GrpcConnector`]: creates the workers of tasks in other processes, which use gRPC and, if both ends support it, a stream.
 
 use super::grpc::{Channel, RemoteWorker, Secured, WeakChannel, confirm_stream};
 use super::stream::{ConfirmStreamRequest, ConfirmStreamResponse, StreamHub};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::Result;
 
-/// Connects over gRPC. All sessions of a server share one connection to each peer, which ends with the last of them.
+/// Connects over gRPC. All sessions of a server share one connection to each peer, which closes with the last of them.
 pub(crate) struct GrpcConnector {
     runtime: tokio::runtime::Handle,
     ids: Arc<RandomIds>,
@@ -22,19 +22,19 @@ pub(crate) struct GrpcConnector {
     channels: Mutex<Channels>,
 }
 
-/// The channels that somebody uses, by the names and addresses of their peers.
+/// The channels in use, by the names and addresses of their peers.
 #[derive(Default)]
 struct Channels {
     known: HashMap<(String, String), WeakChannel>,
-    /// The number of entries at which those that nobody uses any more are taken out.
+    /// The number of entries at which the unused ones are swept.
     sweep_at: usize,
 }
 
-/// The fewest entries that are worth a look for unused ones.
+/// The fewest entries that are worth a sweep.
 const SWEEP_MIN: usize = 16;
 
 impl GrpcConnector {
-    /// Makes a connector that has no connections yet.
+    /// Returns a connector without connections.
     pub fn new(
         runtime: tokio::runtime::Handle,
         ids: Arc<RandomIds>,
@@ -73,7 +73,7 @@ impl Connector for GrpcConnector {
 }
 
 impl GrpcConnector {
-    /// Returns the channel to a task, which all who talk to it share.
+    /// Returns the channel to a task, which all its users share.
     fn channel(&self, task: &str, address: &str) -> Result<Channel> {
         let mut channels = self.channels.lock();
         let key = (task.to_owned(), address.to_owned());
@@ -94,7 +94,7 @@ impl Channels {
     fn insert(&mut self, key: (String, String), channel: WeakChannel) {
         if self.known.len() >= self.sweep_at.max(SWEEP_MIN) {
             self.known.retain(|_, channel| channel.is_used());
-            // Twice what is in use, so that looking costs little for each insertion.
+            // Twice the number in use, so that the sweep's cost per insertion is small.
             self.sweep_at = 2 * self.known.len();
         }
         self.known.insert(key, channel);

@@ -1,7 +1,8 @@
-//! How tasks in different processes reach each other: [`grpc`] speaks TensorFlow's protocol, [`stream`] is the faster way between
-//! tasks of ours, [`streamed_worker`] chooses between the two, [`worker_cache`] finds the worker of a task, wherever it is, and [`task_rendezvous`] carries the tensors of steps.
+//! Communication between tasks in different processes: [`grpc`] implements TensorFlow's protocol, [`stream`] is the faster
+//! transport between Ferroflow tasks, [`streamed_worker`] chooses between the two, [`worker_cache`] finds the worker of a task,
+//! and [`task_rendezvous`] transfers the tensors of steps.
 //!
-//! The worker of this task is known here by the traits `Recipient`, `Transfers` and `PeerLink` of `worker`, and never by its name.
+//! This module uses this task's worker only through the traits `Recipient`, `Transfers` and `PeerLink` of `worker`.
 
 mod connector;
 pub(crate) mod grpc;

@@ -1,5 +1,5 @@
-//! [`StreamedWorker`]: a worker in another process. It is asked in whatever way it can be, and once a session was opened there the
-//! calls of every step go over a stream, if both tasks take one.
+//! [`StreamedWorker`]: a worker in another process. Once a session is open on it, the calls of every step use a stream if both
+//! tasks support one; other calls use gRPC.
 
 use super::stream::{Connection, StreamHub, StreamOffer};
 use crate::interface::*;
@@ -18,14 +18,14 @@ pub(crate) struct StreamedWorker {
     streaming: Arc<Streaming>,
 }
 
-/// How a worker in another process is reached by stream.
+/// The stream to a worker in another process.
 struct Streaming {
     /// The streams of this task.
     streams: Arc<StreamHub>,
     /// The worker's task, and its address.
     task: String,
     address: String,
-    /// What its task offers, and the incarnation that it has, as it last said.
+    /// The offer of its task, and its incarnation, as last reported.
     offered: RwLock<Option<(StreamOffer, u64)>>,
     opened: RwLock<Option<Arc<Connection>>>,
     /// The devices for which a stream was opened because of a collective op: it is tried once for each.
@@ -33,7 +33,7 @@ struct Streaming {
 }
 
 impl Streaming {
-    /// Takes note of what a task says of itself.
+    /// Records the report of a task.
     fn told(&self, devices: &[DeviceAttributes]) {
         if let Some(version) = devices.first().and_then(StreamOffer::other_version) {
             say_once(&self.task, version);
@@ -46,7 +46,7 @@ impl Streaming {
         self.opened.read().clone().filter(|stream| stream.is_usable())
     }
 
-    /// Returns the stream to the task that has this device, if there is one; it is opened if that was not tried for this device.
+    /// Returns the stream to the task with this device, if there is one; it is opened unless that was tried for this device.
     async fn stream_to(&self, device: &DeviceAttributes, worker: &dyn WorkerInterface) -> Option<Arc<Connection>> {
         let is_up = |stream: &Arc<Connection>| stream.is_greeted();
         if let Some(stream) = self.stream().filter(is_up) {
@@ -57,7 +57,7 @@ impl Streaming {
             tried_for.clear();
         }
         if tried_for.insert(device.incarnation) && StreamOffer::of(device).is_some() {
-            // The device's own description has no address: the task's description of all its devices has it.
+            // The device's own description has no address: the task's list of its devices has it.
             if self.stream().is_none()
                 && let Ok(devices) = worker.get_status().await
             {
@@ -71,7 +71,7 @@ impl Streaming {
         self.stream().filter(is_up)
     }
 
-    /// Opens the stream that the task has offered. What is sent meanwhile waits.
+    /// Opens the stream that the task has offered. Frames are queued meanwhile.
     fn open(&self) {
         let offered = self.offered.read();
         let Some((offer, incarnation)) = &*offered else { return };
@@ -83,7 +83,7 @@ impl Streaming {
     }
 }
 
-/// Says, once for each task, that its release differs from this one.
+/// Logs, once for each task, that its release differs from this one.
 fn say_once(task: &str, version: u64) {
     static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock();
@@ -95,14 +95,14 @@ fn say_once(task: &str, version: u64) {
     }
 }
 
-/// The most devices of a task for which it is known that a stream was tried. There are more only if a task was restarted as often.
+/// The most devices of a task for which an attempt is remembered. There are more only if a task was restarted as often.
 const TRIED_MAX: usize = 1 << 10;
 
-/// Of how many tasks it is said that they run another release.
+/// The most tasks that are logged as running another release.
 const SAID_MAX: usize = 1 << 10;
 
 impl StreamedWorker {
-    /// Makes the interface of a worker that is asked through `worker` where there is no stream.
+    /// Returns the interface of a worker that is called through `worker` if there is no stream.
     pub fn new(
         worker: Arc<dyn WorkerInterface>,
         task: &str,

@@ -1,5 +1,5 @@
-//! [`TaskRendezvous`]: what the nodes of a step see: one task's view of its cluster. It pushes tensors to tasks of ours, and asks
-//! others for theirs.
+//! [`TaskRendezvous`]: the rendezvous for a step's nodes: one task's view of its cluster. It pushes tensors to Ferroflow tasks,
+//! and requests tensors from others.
 
 use super::stream::{Connection, StreamHub, StreamOffer};
 use super::worker_cache::WorkerCache;
@@ -19,30 +19,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::{Code, Result, Status, Tensor};
 
-/// The rendezvous that the nodes of a step see: one task's view of its cluster.
+/// The rendezvous for the nodes of a step: one task's view of its cluster.
 struct TaskRendezvous {
     step: Arc<StepState>,
     context: Arc<TaskTransfers>,
-    /// The streams of the step that were used here, as they are: the step itself knows them by what a worker needs of them.
+    /// The streams that the step has used here; the step itself knows them only by the worker's traits.
     streams: Mutex<SmallVec<[(Arc<str>, Arc<Connection>); 2]>>,
-    /// Whether something was pushed that may not have left yet.
+    /// Whether pushed tensors may be unsent.
     has_unsent: AtomicBool,
 }
 
-/// How a task reaches the others of a cluster.
+/// A task's access to the other tasks of a cluster.
 pub(crate) struct TaskTransfers {
     /// The other tasks.
     workers: Arc<WorkerCache>,
-    /// Runs what waits for answers.
+    /// Runs the waits for answers.
     spawner: Spawner,
-    /// Names requests.
+    /// Draws request ids.
     ids: Arc<RandomIds>,
-    /// Takes note of transfers when asked to.
+    /// Logs transfers on request.
     log: Arc<StepLog>,
 }
 
 impl TaskTransfers {
-    /// Makes the transfers of a task with these workers.
+    /// Returns the transfers of a task with these workers.
     pub fn new(workers: Arc<WorkerCache>, spawner: Spawner, ids: Arc<RandomIds>, log: Arc<StepLog>) -> TaskTransfers {
         TaskTransfers { workers, spawner, ids, log }
     }
@@ -135,7 +135,7 @@ impl Rendezvous for TaskRendezvous {
                 None => self.step.local.receive(key, done),
                 Some(started) => self.step.local.receive(key, self.logged(key, started, done)),
             }
-            // Asked afterwards, so that either this sees that the peer is gone or who tells that sees this.
+            // Checked afterwards, so that either this sees the lost peer or the code that reports the loss sees this.
             self.step.fail_if_lost(key);
         } else if task_of(key.source_device()) == self.context.task() {
             self.step.local.receive(key, done);
@@ -166,7 +166,7 @@ impl TaskRendezvous {
         })
     }
 
-    /// Returns the stream to an address, the same for the whole step: one that broke has lost what was sent before.
+    /// Returns the stream to an address, the same one for the whole step: a broken one has lost what was sent before.
     fn connection(&self, key: &RendezvousKey, address: &Arc<str>, streams: &Arc<StreamHub>) -> Result<Arc<Connection>> {
         let mut known = self.streams.lock();
         if let Some((_, connection)) = known.iter().find(|(place, _)| place == address) {
@@ -177,7 +177,7 @@ impl TaskRendezvous {
         Ok(connection)
     }
 
-    /// Returns the stream that the step has to an address; another partition of it may have opened it.
+    /// Returns the step's stream to an address; another partition of it may have opened it.
     fn connection_of_step(
         &self,
         key: &RendezvousKey,
@@ -194,7 +194,7 @@ impl TaskRendezvous {
         Ok(connection)
     }
 
-    /// Takes note of a pushed tensor when it comes.
+    /// Logs a pushed tensor when it arrives.
     fn logged(&self, key: &RendezvousKey, started: i64, done: ReceiveDone) -> ReceiveDone {
         let (context, key, step_id) = (self.context.clone(), key.clone(), self.step.id);
         Box::new(move |outcome| {
@@ -222,7 +222,7 @@ impl TaskRendezvous {
             remote.push(Some(RemoteReceive { done, task: None }));
             remote.len() - 1
         };
-        // Asked afterwards, so that a receive either sees that the step is over or is seen by who ends it.
+        // Checked afterwards, so that a receive either sees that the step is over or is seen by the code that ends it.
         if let Some(status) = self.step.cancellation.status() {
             let taken = self.step.remote.lock().get_mut(index).and_then(Option::take);
             if let Some(receive) = taken {

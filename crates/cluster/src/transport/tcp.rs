@@ -1,13 +1,13 @@
-//! What every TCP connection of a task is set to, whichever protocol it carries.
+//! Options of a task's TCP connections, for all protocols.
 
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// How long a peer may leave what was sent unacknowledged, or probes unanswered, before it counts as gone.
+/// How long a peer may leave data unacknowledged, or probes unanswered, before it counts as lost.
 const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sets what every connection needs: no delay, and a bound on how long a peer may be silent on the level of TCP, where
-/// probes disturb no server.
+/// Sets the options of a connection: no delay, and a bound on the silence of a peer at the level of TCP, where probes don't
+/// disturb any server.
 pub(crate) fn connection_options(stream: &TcpStream) {
     let socket = socket2::SockRef::from(stream);
     let keep_alive = socket2::TcpKeepalive::new()

@@ -1,4 +1,4 @@
-//! [`WorkerCache`]: the workers of a cluster, found by task and connected when first needed.
+//! [`WorkerCache`]: the workers of a cluster, by task, connected on first use.
 
 use super::stream::{ConfirmStreamRequest, ConfirmStreamResponse, Peers, StreamHub};
 use crate::ClusterSpec;
@@ -12,9 +12,9 @@ use parking_lot::RwLock;
 use std::sync::{Arc, Weak};
 use tensor::{Result, Status};
 
-/// Makes the interface of a worker at an address.
+/// Creates the interface of a worker at an address.
 pub(crate) trait Connector: Send + Sync {
-    /// Returns the worker; nothing needs to be connected yet. It may use the streams that this task takes part in.
+    /// Returns the worker, which needn't be connected yet. It may use this task's streams.
     fn connect(&self, task: &str, address: &str, streams: Option<&Arc<StreamHub>>) -> Result<Arc<dyn WorkerInterface>>;
 
     /// Returns whether all workers are in this process.
@@ -33,14 +33,14 @@ pub(crate) struct WorkerCache {
     own: RwLock<Option<Weak<dyn WorkerInterface>>>,
     connector: Arc<dyn Connector>,
     connected: RwLock<HashMap<String, Arc<dyn WorkerInterface>>>,
-    /// The streams to tasks in other processes, if this one takes part in them.
+    /// The streams to tasks in other processes, if this task uses them.
     streams: Option<Arc<StreamHub>>,
-    /// What this server counts, whichever cluster it is for.
+    /// The counters of this server, for all clusters.
     metrics: Arc<TaskMetrics>,
 }
 
 impl WorkerCache {
-    /// Makes a cache for a cluster in which this server is `own_task`.
+    /// Returns a cache for a cluster in which this server is `own_task`.
     pub fn new(
         cluster: ClusterSpec,
         own_task: String,
@@ -70,7 +70,7 @@ impl WorkerCache {
         self.streams.as_ref()
     }
 
-    /// Returns what this server counts.
+    /// Returns the counters of this server.
     pub fn metrics(&self) -> &Arc<TaskMetrics> {
         &self.metrics
     }
@@ -80,12 +80,12 @@ impl WorkerCache {
         &self.own_task
     }
 
-    /// Returns whether there is no other task in the cluster, and nobody outside of this process can ask for anything.
+    /// Returns whether there is no other task in the cluster, and nobody outside of this process can make a request.
     pub fn is_alone(&self) -> bool {
         self.streams.is_none() && self.connector.is_in_process() && self.cluster.tasks().count() == 1
     }
 
-    /// Returns the names of all tasks, in order.
+    /// Returns the names of all tasks, sorted.
     pub fn tasks(&self) -> Vec<String> {
         self.cluster.tasks().map(|(job, index, _)| task_name(job, index)).collect()
     }

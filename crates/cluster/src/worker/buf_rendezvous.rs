@@ -1,5 +1,5 @@
-//! [`BufRendezvous`]: where the members of collective ops leave the parts of tensors that other members ask for. A part is taken
-//! once, and whoever left it is told: until then its step must not end.
+//! [`BufRendezvous`]: where the members of collective ops provide the parts of tensors that other members request. A part is
+//! taken once, and its provider is notified: until then its step must not end.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -20,14 +20,14 @@ struct State {
 }
 
 enum Slot {
-    /// A part that nobody has asked for yet.
+    /// A part that nobody has requested yet.
     Provided { tensor: Tensor, taken: oneshot::Sender<Result<()>> },
-    /// Somebody who waits for a part.
+    /// A request for a part.
     Wanted(oneshot::Sender<Result<Tensor>>),
 }
 
 impl BufRendezvous {
-    /// Leaves a part. What is returned tells when it was taken.
+    /// Provides a part. The result is notified when the part was taken.
     pub fn provide(&self, key: &str, tensor: Tensor) -> Result<oneshot::Receiver<Result<()>>> {
         let (taken, is_taken) = oneshot::channel();
         let mut state = self.state.lock();
@@ -45,7 +45,7 @@ impl BufRendezvous {
                 let Slot::Wanted(wanted) = occupied.remove() else { return Ok(is_taken) };
                 match wanted.send(Ok(tensor)) {
                     Ok(()) => drop(taken.send(Ok(()))),
-                    // Whoever asked is gone, and may ask again.
+                    // The requester has disconnected, and may ask again.
                     Err(Ok(tensor)) => drop(state.slots.insert(key.to_owned(), Slot::Provided { tensor, taken })),
                     Err(Err(_)) => {}
                 }
@@ -54,7 +54,7 @@ impl BufRendezvous {
         Ok(is_taken)
     }
 
-    /// Asks for a part, which may come later.
+    /// Requests a part, which may be provided later.
     pub fn consume(&self, key: &str) -> Result<oneshot::Receiver<Result<Tensor>>> {
         let (wanted, part) = oneshot::channel();
         let mut state = self.state.lock();
@@ -77,7 +77,7 @@ impl BufRendezvous {
         Ok(part)
     }
 
-    /// Fails all who wait, and all who come later.
+    /// Fails all current and future requests.
     pub fn abort(&self, status: &Status) {
         let slots = {
             let mut state = self.state.lock();

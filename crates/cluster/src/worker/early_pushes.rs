@@ -1,21 +1,21 @@
-//! [`EarlyPushes`]: what was pushed to steps that have not begun here, by the connection that it came over.
+//! [`EarlyPushes`]: tensors that were pushed for steps that have not begun here, by connection.
 //!
-//! A fast task pushes before this one is told to begin, and that may be a whole model. But nobody has asked for such tensors
-//! yet, and perhaps nobody will. So each connection has a budget. Tensors that a registered graph receives don't count
-//! against it; they are bounded by what the process may use. What is left when a connection ends is dropped with it.
+//! A fast task pushes before this one is told to begin, and that may be a whole model. But nobody has asked for such tensors yet,
+//! and perhaps nobody will. So each connection has a budget. Tensors that a registered graph receives don't count towards it;
+//! they are bounded by the memory of the process. When a connection closes, what is left of it is dropped.
 
 use super::step_state::LinkId;
 use foldhash::{HashMap, HashMapExt};
 use smallvec::SmallVec;
 
-/// How many bytes one peer may push to steps that have not begun here, beyond what registered graphs receive.
+/// The most bytes that one peer may push for steps that have not begun here, apart from those that registered graphs receive.
 pub(super) const EARLY_BYTES_MAX: usize = 64 << 20;
 
-/// To how many steps one peer may have pushed that have not begun here. A master that died leaves such steps behind, and the
-/// oldest go.
+/// The most steps that have not begun here for which one peer may have pushed tensors. A master that crashed leaves such steps
+/// behind, and the oldest are dropped.
 pub(super) const EARLY_STEPS_MAX: usize = 1 << 10;
 
-/// What was pushed to steps that have not begun here.
+/// The tensors pushed for steps that have not begun here.
 pub(super) struct EarlyPushes {
     steps: HashMap<i64, EarlyStep>,
     links: HashMap<LinkId, Held>,
@@ -24,11 +24,11 @@ pub(super) struct EarlyPushes {
 
 struct EarlyStep {
     order: u64,
-    /// From where how many bytes came.
+    /// The bytes by connection.
     parts: SmallVec<[(LinkId, usize); 2]>,
 }
 
-/// What one connection has pushed.
+/// The pushes of one connection.
 #[derive(Default)]
 struct Held {
     bytes: usize,
@@ -36,18 +36,18 @@ struct Held {
 }
 
 impl EarlyPushes {
-    /// Makes an empty record.
+    /// Returns an empty record.
     pub fn new() -> EarlyPushes {
         EarlyPushes { steps: HashMap::new(), links: HashMap::new(), next_order: 0 }
     }
 
-    /// Returns whether a connection may push so many bytes more that no registered graph receives.
+    /// Returns whether a connection may push this many more bytes that no registered graph receives.
     pub fn has_room(&self, link: LinkId, bytes: usize) -> bool {
         let held = self.links.get(&link).map_or(0, |held| held.bytes);
         held.saturating_add(bytes) <= EARLY_BYTES_MAX
     }
 
-    /// Notes a tensor that came over a connection; returns a step that has to make room, when there are too many.
+    /// Records a tensor from a connection; returns a step to drop if there are too many.
     pub fn add(&mut self, step_id: i64, link: LinkId, bytes: usize) -> Option<i64> {
         let order = self.next_order;
         let step = self.steps.entry(step_id).or_insert_with(|| EarlyStep { order, parts: SmallVec::new() });
@@ -67,9 +67,9 @@ impl EarlyPushes {
         of_link.min_by_key(|(_, step)| step.order).map(|(&id, _)| id)
     }
 
-    /// Forgets a step, because it has begun or is over; returns whether it was known.
+    /// Removes a step, because it has begun or is over; returns whether it was recorded.
     pub fn remove(&mut self, step_id: i64) -> bool {
-        // Most steps begin before anything is pushed to them.
+        // Most steps begin before anything is pushed for them.
         if self.steps.is_empty() {
             return false;
         }
@@ -83,12 +83,12 @@ impl EarlyPushes {
         true
     }
 
-    /// Returns whether something was pushed to a step.
+    /// Returns whether something was pushed for a step.
     pub fn contains(&self, step_id: i64) -> bool {
         self.steps.contains_key(&step_id)
     }
 
-    /// Forgets a connection; returns the steps that it has pushed to.
+    /// Removes a connection; returns the steps for which it has pushed tensors.
     pub fn link_over(&mut self, link: LinkId) -> Vec<i64> {
         let of_link = |step: &EarlyStep| step.parts.iter().any(|(from, _)| *from == link);
         let steps: Vec<i64> = self.steps.iter().filter(|(_, step)| of_link(step)).map(|(&id, _)| id).collect();

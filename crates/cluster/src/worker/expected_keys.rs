@@ -1,5 +1,5 @@
-//! [`ExpectedKeys`]: the transfers that the registered graphs of a worker receive by push, so that a tensor which somebody
-//! pushes early can be told from one that nobody will ever want.
+//! [`ExpectedKeys`]: the transfers that a worker's registered graphs receive by push, which distinguish a tensor that was pushed
+//! early from one that nobody will ever want.
 
 use foldhash::HashMap;
 use graph::NodeGraph;
@@ -13,14 +13,14 @@ pub(crate) struct ExpectedKeys {
     counts: Mutex<HashMap<Arc<str>, usize>>,
 }
 
-/// What one graph receives, for as long as it is registered.
+/// The transfers of one graph, as long as it is registered.
 pub(crate) struct Expectation {
     expected: Arc<ExpectedKeys>,
     keys: Vec<Arc<str>>,
 }
 
 impl ExpectedKeys {
-    /// Returns whether a graph receives the transfer of this key, in whatever frame and iteration.
+    /// Returns whether a graph receives the transfer of this key, in any frame and iteration.
     pub fn contains(&self, key: &str) -> bool {
         RendezvousKey::edge_of(key).is_some_and(|edge| self.counts.lock().contains_key(edge))
     }
@@ -29,7 +29,7 @@ impl ExpectedKeys {
     pub fn add(self: &Arc<Self>, graph: &NodeGraph) -> Expectation {
         let mut keys: Vec<Arc<str>> = Vec::new();
         for (_, node) in graph.iter() {
-            // A Send has the mark, too, and an input.
+            // A Send has the attribute, too, and an input.
             if node.inputs.is_empty()
                 && let Ok(transfer) = Transfer::new(&node.attrs)
                 && transfer.key().push_to().is_some()

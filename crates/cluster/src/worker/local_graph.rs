@@ -1,5 +1,5 @@
-//! [`RegisteredHere`]: a registered partition that talks to no other task. A step of it concerns nobody but its caller, so that it
-//! needs no entry among the worker's steps, no clean-up and no other thread: whoever asks for it runs it.
+//! [`RegisteredHere`]: a registered partition that communicates with no other task. Its steps concern only the caller, so they
+//! need no entry among the worker's steps, no clean-up and no other thread: the calling thread runs them.
 
 use super::ended_silently;
 use super::graph_mgr::{RegisteredGraph, StepContext};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Instant;
 use tensor::{Result, Status, Tensor};
 
-/// A registered partition that talks to no other task.
+/// A registered partition that communicates with no other task.
 pub(super) struct RegisteredHere {
     /// The partition.
     pub graph: Arc<RegisteredGraph>,
-    /// What the steps of the worker share.
+    /// The state that the worker's steps share.
     pub context: Arc<StepContext>,
 }
 
@@ -38,7 +38,7 @@ impl LocalGraph for RegisteredHere {
     }
 }
 
-/// How a step ends, for the thread that waits for it.
+/// The end of a step, for the thread that waits for it.
 struct StepEnd {
     state: Mutex<EndState>,
     ended: Condvar,
@@ -46,16 +46,16 @@ struct StepEnd {
 }
 
 struct EndState {
-    /// The devices on which it has not ended.
+    /// The devices that are still running.
     remaining: usize,
-    /// What the user should read: the cause of a failure, not what it led to.
+    /// The error for the user: the cause of a failure, not its consequences.
     outcome: Result<()>,
 }
 
 impl StepEnd {
     fn device_ended(&self, outcome: Result<()>) {
         if let Err(status) = &outcome {
-            // Before the step counts as over, so that no other device goes on with it.
+            // Before the step counts as over, so that no other device continues it.
             self.step.abort(status.clone().derived());
         }
         let mut state = self.state.lock();
@@ -69,7 +69,7 @@ impl StepEnd {
         }
     }
 
-    /// Waits for the end. Most steps are over by now.
+    /// Waits for the end. Most steps are already over.
     fn wait(&self, deadline: Option<Instant>, cancellation: &Cancellation) -> Result<()> {
         let mut state = self.state.lock();
         if state.remaining == 0 {
@@ -78,7 +78,7 @@ impl StepEnd {
         let registered = MutexGuard::unlocked(&mut state, || {
             let step = self.step.clone();
             let registered = cancellation.register(move |status| step.abort(status));
-            // The session may have ended just now.
+            // The session may have just ended.
             registered.map_err(|status| self.step.abort(status))
         });
         let outcome = self.wait_longer(&mut state, deadline);
@@ -97,7 +97,7 @@ impl StepEnd {
                 Some(deadline) => {
                     is_late = self.ended.wait_until(state, deadline).timed_out() && state.remaining > 0;
                     if is_late {
-                        // Whatever waits in the step may end it on this thread, which needs the lock.
+                        // A node that waits in the step may end it on this thread, which needs the lock.
                         MutexGuard::unlocked(state, || self.step.abort(too_late()));
                     }
                 }
@@ -114,7 +114,7 @@ fn too_late() -> Status {
     Status::deadline_exceeded("Timed out: the step took too long")
 }
 
-/// Notes how a step ended on one device; one that is dropped without a word has failed.
+/// Records a device's result; if it is dropped without one, the step fails.
 struct DeviceEnd(Option<Arc<StepEnd>>);
 
 impl DeviceEnd {

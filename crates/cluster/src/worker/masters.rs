@@ -1,8 +1,8 @@
-//! The sessions of masters that were restarted: they are found when such a master opens its next one, and ended.
+//! Ends the sessions of restarted masters, when such a master opens its next one.
 //!
-//! Whoever opens a session says which task its master is, and which incarnation of it. Anybody can say that, so it is only a reason to
-//! look: the task itself is asked, at its address in the session's cluster, and only sessions of an incarnation that it doesn't have any more
-//! are ended. Without an answer they stay.
+//! A request to open a session says which task its master is, and its incarnation. Anybody can claim that, so it only prompts a
+//! check: the task itself is asked, at its address in the session's cluster, and only sessions of an incarnation that it no
+//! longer has are ended. If it doesn't answer, they stay.
 
 use super::Worker;
 use super::session::WorkerSession;
@@ -17,17 +17,18 @@ use tracing::debug;
 /// The sessions of a worker by their handles.
 pub(super) type Sessions = Arc<RwLock<HashMap<String, Arc<WorkerSession>>>>;
 
-/// How long a master may take to say who it is.
+/// How long a master may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Looks for sessions of masters that were restarted, one master at a time: who opens many sessions can't have many others asked.
+/// Checks for sessions of restarted masters, one master at a time, so that a client that opens many sessions can't cause many
+/// calls.
 #[derive(Clone, Default)]
 pub(super) struct Masters {
     is_asking: Arc<AtomicBool>,
 }
 
 impl WorkerSession {
-    /// Returns the address of the session's master in the session's cluster, by which two of one name differ.
+    /// Returns the address of the session's master in the session's cluster, which distinguishes masters of the same name.
     fn master_address(&self) -> Option<&str> {
         self.transfers.address(&self.master.0)
     }
@@ -38,7 +39,7 @@ impl WorkerSession {
 }
 
 impl Worker {
-    /// Ends the sessions that the master of a new one had opened before it was restarted, once it has said that it was.
+    /// Ends the earlier sessions of a new session's master, once it has confirmed that it was restarted.
     pub(super) fn look_for_sessions_of_before(&self, opened: &Arc<WorkerSession>) {
         let is_of_before =
             |known: &WorkerSession| known.master.1 != opened.master.1 && known.has_same_master_as(opened);
@@ -59,7 +60,7 @@ impl Worker {
                 return;
             };
             let current: HashSet<i64> = devices.iter().map(|device| device.incarnation as i64).collect();
-            // They end outside the lock: their kernels and tensors may take a while.
+            // They end outside the lock: dropping their kernels and tensors may take a while.
             let ended: Vec<Arc<WorkerSession>> = {
                 let mut sessions = sessions.write();
                 let is_over =

@@ -1,5 +1,5 @@
-//! [`Worker`]: the worker service of one task. It keeps the partitions that masters register, runs them, and hands the
-//! tensors that they send to whoever asks.
+//! [`Worker`]: the worker service of one task. It keeps the partitions that masters register, runs them, and passes the tensors
+//! that they send to other tasks.
 
 mod buf_rendezvous;
 mod collective;
@@ -62,53 +62,53 @@ pub(crate) struct Worker {
     registry: &'static OpRegistry,
     sessions: Sessions,
     masters: Masters,
-    /// How many sessions each client may have.
+    /// The number of sessions that each client may have.
     places: Arc<Shares>,
     /// For masters that open no worker session.
     default_session: Arc<WorkerSession>,
     steps: Arc<RendezvousMgr>,
-    /// What registered graphs receive.
+    /// The transfers that registered graphs receive.
     expected: Arc<ExpectedKeys>,
-    /// Looks after steps that wait for other tasks.
+    /// Watches steps that wait for other tasks.
     watch: Watch,
     partial_steps: Arc<PartialSteps>,
     step_context: Arc<StepContext>,
     /// The other tasks of this task's own cluster.
     transfers: Arc<dyn Transfers>,
-    /// Takes note of transfers when asked to.
+    /// Logs transfers on request.
     log: Arc<StepLog>,
-    /// Runs what nobody waits for.
+    /// Runs background work.
     spawner: Spawner,
     ids: Arc<RandomIds>,
     collectives: Arc<CollectiveMgr>,
     step_sequences: Arc<StepSequences>,
-    /// Traces steps for people who ask.
+    /// Traces steps for monitoring.
     recording: Arc<Recording>,
-    /// Answers people who ask how the task is, which takes more than the worker.
+    /// Answers questions about the task's state, which needs more than the worker.
     answers: OnceLock<AnswersQuestions>,
 }
 
 /// What answers questions about a task.
 pub(crate) type AnswersQuestions = Box<dyn Fn(TaskQuestion) -> Answer<TaskAnswer> + Send + Sync>;
 
-/// What a worker is told of collective ops.
+/// The worker's configuration of collective ops.
 pub(crate) struct CollectiveSetup {
     /// The task that leads collective groups; without one, each task leads its own.
     pub leader: Option<String>,
-    /// How often to look whether members that are waited for are still there.
+    /// The interval at which to check whether awaited members are still running.
     pub check: Duration,
-    /// The ids of the steps of collective graphs.
+    /// The step ids of collective graphs.
     pub step_sequences: Arc<StepSequences>,
 }
 
-/// A bound on the worker sessions at once; masters that die leave theirs behind.
+/// The most open worker sessions; masters that crash leave theirs behind.
 const SESSIONS_MAX: usize = 1 << 16;
 
-/// A client may have so many times as many worker sessions as are free: alone, seven eighths of them.
+/// A client may have this many times as many worker sessions as are free: alone, seven eighths of them.
 const SESSIONS_SHARE_FACTOR: usize = 7;
 
 impl Worker {
-    /// Makes the worker of a task.
+    /// Returns the worker of a task.
     pub fn new(
         devices: Vec<LocalDevice>,
         registry: &'static OpRegistry,
@@ -173,18 +173,18 @@ impl Worker {
         }
     }
 
-    /// Sets what answers questions about the task.
+    /// Sets the answerer of questions about the task.
     pub fn set_answers(&self, answers: AnswersQuestions) {
         let _ = self.answers.set(answers);
     }
 
-    /// Traces the next steps, as many as there are within a few seconds.
+    /// Traces the next steps, within a few seconds.
     pub fn record(&self, steps: u64) -> impl Future<Output = Vec<(i64, proto::StepStats)>> + Send + use<> {
         let recording = self.recording.clone();
         async move { recording.record(steps).await }
     }
 
-    /// Ends every step, because the task stops.
+    /// Ends every step, because the task is stopping.
     pub fn stop(&self) {
         self.steps.abort_all(&Status::unavailable(format!("{} is stopping", self.transfers.task())));
         self.sessions.write().clear();
@@ -199,12 +199,12 @@ impl Worker {
         }
     }
 
-    /// Returns how many partial runs are kept.
+    /// Returns the number of partial runs.
     pub fn num_partial_steps(&self) -> usize {
         self.partial_steps.len()
     }
 
-    /// Returns how many sessions masters of other tasks have open here.
+    /// Returns the number of sessions that masters of other tasks have open here.
     pub fn num_sessions_of_others(&self) -> usize {
         let own = self.transfers.task();
         self.sessions.read().values().filter(|session| session.master.0 != own).count()
@@ -282,7 +282,7 @@ impl Worker {
             return partial_run::run(&self.partial_steps, graph, step, rendezvous, &self.step_context, call);
         }
         let is_traced = call.options.record_timeline || call.options.record_costs;
-        // A trace that a client has asked for is the client's alone.
+        // A trace that a client has requested is for the client only.
         let recording = (!is_traced && self.recording.wants_step()).then(|| self.recording.clone());
         let is_traced = is_traced || recording.is_some();
         let prepared = graph.prepare(call.sends, &step, &rendezvous, &self.step_context, is_traced)?;
@@ -310,7 +310,7 @@ impl Worker {
                         Ok(ended) => ended,
                         Err(_) => outcome.await.unwrap_or_else(|_| Err(ended_silently())),
                     };
-                    // A step that could not deliver its tensors has failed, though all of its nodes have run.
+                    // A step that could not deliver its tensors has failed, even though all of its nodes have run.
                     let ended = match ended {
                         Ok(()) if !running.step.is_delivering() => running.step.delivered().await,
                         ended => ended,
@@ -322,7 +322,7 @@ impl Worker {
         })
     }
 
-    /// Waits for a part of a collective op's tensor that this task gives.
+    /// Waits for a part of a collective op's tensor from this task.
     fn part(&self, step_id: i64, key: &str) -> Answer<Tensor> {
         let part = RendezvousKey::parse(key).and_then(|key| {
             let part = self.collectives.part_by_key(step_id, &key);
@@ -337,7 +337,7 @@ impl Worker {
             return Ok(Box::pin(async move { part.await.map(|tensor| received_tensor(tensor, false)) }));
         }
         let incarnation = key.source_incarnation();
-        // Not by name, which may be another one in a session's own cluster.
+        // Not by name, which may differ in a session's own cluster.
         if !self.devices.iter().any(|device| device.incarnation == incarnation) {
             return Err(Status::aborted(format!(
                 "RecvTensor expects a different device incarnation: {incarnation} vs. {}. Your worker job (\"{}\") was \
@@ -379,7 +379,7 @@ fn ended_silently() -> Status {
     Status::internal("a step ended without a word")
 }
 
-/// A step of a partition under way.
+/// A running step of a partition.
 struct StepUnderWay {
     graph: Arc<RegisteredGraph>,
     prepared: GraphStep,
@@ -387,11 +387,11 @@ struct StepUnderWay {
     transfers: Arc<dyn Transfers>,
     keys: Arc<[Arc<str>]>,
     options: proto::ExecutorOpts,
-    /// Where the step ends by itself, if it does.
+    /// Where the step cleans up itself, if it does.
     steps: Option<Arc<RendezvousMgr>>,
-    /// When it was asked for.
+    /// When it was requested.
     started_micros: u64,
-    /// Who takes its trace, if it was traced for that.
+    /// Gets its trace, if it is traced for monitoring.
     recording: Option<Arc<Recording>>,
 }
 
@@ -421,7 +421,7 @@ impl StepUnderWay {
     }
 }
 
-/// Runs a step on all its devices. A failure on one ends the step on all.
+/// Runs a step on all its devices. A failure on one cancels the step on all.
 fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiver<Result<()>> {
     struct Ending {
         remaining: AtomicUsize,
@@ -453,7 +453,7 @@ fn run_executors(prepared: &GraphStep, step: &Arc<StepState>) -> oneshot::Receiv
     receiver
 }
 
-/// Notes a failure: the user should read the cause, not what it led to.
+/// Records a failure: the user should see the cause, not its consequences.
 fn prefer_cause(outcome: &mut Result<()>, status: Status) {
     let replaces = match &*outcome {
         Ok(()) => true,
@@ -465,7 +465,7 @@ fn prefer_cause(outcome: &mut Result<()>, status: Status) {
 }
 
 impl Drop for Worker {
-    /// A step that waits holds itself: what it waits for has to be told that it never comes.
+    /// A waiting step holds itself: it has to be told if what it waits for will never arrive.
     fn drop(&mut self) {
         self.steps.abort_all(&Status::unavailable(format!("{} has ended", self.transfers.task())).derived());
     }
@@ -487,15 +487,15 @@ impl SessionsEnded {
     }
 }
 
-/// Cancels a step when whoever asked for it goes away.
+/// Cancels a step when its caller disconnects.
 pub(super) struct CancelOnDrop {
     step: Option<Arc<StepState>>,
     whole: Option<(Arc<dyn Transfers>, Arc<RendezvousMgr>)>,
 }
 
 impl CancelOnDrop {
-    /// Guards a step. Of a whole one, nothing is kept: its tensors that have not left for other tasks are dropped, and nobody need
-    /// say that it is over.
+    /// Guards a step. After a whole step nothing is kept: its tensors that have not been sent to other tasks are dropped, and
+    /// nobody needs to report its end.
     fn new(step: &Arc<StepState>, whole: Option<(&Arc<dyn Transfers>, &Arc<RendezvousMgr>)>) -> CancelOnDrop {
         let whole = whole.map(|(transfers, steps)| (transfers.clone(), steps.clone()));
         CancelOnDrop { step: Some(step.clone()), whole }
@@ -618,7 +618,7 @@ impl WorkerInterface for Worker {
     }
 
     fn tracing(&self, _request: proto::TracingRequest) -> Answer<proto::TracingResponse> {
-        // Traces of hardware counters need a GPU; a step's own trace comes with its options.
+        // Traces of hardware counters need a GPU; a step's own trace is requested in its options.
         answer(Err(Status::unimplemented("Tracing is not available: ask for a step's trace with its RunOptions")))
     }
 
@@ -646,7 +646,7 @@ impl WorkerInterface for Worker {
     }
 }
 
-/// Writes what ops print for people to the log.
+/// Writes the output of ops such as Print to the log.
 pub(crate) struct TracingLogger;
 
 impl Logger for TracingLogger {
@@ -659,7 +659,7 @@ impl Logger for TracingLogger {
     }
 }
 
-/// Writes what ops print for people to the standard error, as TensorFlow does.
+/// Writes the output of ops such as Print to standard error, as TensorFlow does.
 pub(crate) struct StderrLogger;
 
 impl Logger for StderrLogger {

@@ -1,5 +1,5 @@
-//! Partial runs: one step that is fed and fetched by several calls. Its executors run from the first call to the last,
-//! and feeds and fetches meet in the step's rendezvous.
+//! Partial runs: one step that several calls feed and fetch. Its executors run from the first call to the last, and feeds and
+//! fetches meet in the step's rendezvous.
 
 use super::graph_mgr::{RegisteredGraph, StepContext, not_valid};
 use super::step_state::StepState;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
 use tokio::sync::oneshot;
 
-/// A bound on the partial runs at once; one that nobody ends stays until its step is cleaned up.
+/// The most open partial runs; one that is never completed stays until its step is cleaned up.
 const PARTIAL_STEPS_MAX: usize = 1 << 12;
 
-/// The partial runs under way, by step: how each will end.
+/// The open partial runs, by step.
 #[derive(Default)]
 pub(super) struct PartialSteps {
     runs: Mutex<HashMap<i64, Ending>>,
@@ -25,12 +25,12 @@ pub(super) struct PartialSteps {
 type Ending = Shared<BoxFuture<'static, Result<()>>>;
 
 impl PartialSteps {
-    /// Returns how many there are.
+    /// Returns the number of partial runs.
     pub fn len(&self) -> usize {
         self.runs.lock().len()
     }
 
-    /// Forgets a run.
+    /// Removes a run.
     pub fn remove(&self, step_id: i64) {
         self.runs.lock().remove(&step_id);
     }
@@ -55,7 +55,7 @@ pub(super) fn run(
             let prepared = graph.prepare_partial(&step, &rendezvous, context)?;
             let ended = run_executors(&prepared, &step);
             let ending = async move {
-                // The step's state lives as long as somebody may ask how it ended.
+                // The step's state lives as long as its result may be requested.
                 let _prepared = prepared;
                 ended.await.unwrap_or_else(|_| Err(Status::internal("a partial run ended without a word")))
             };
@@ -73,11 +73,11 @@ pub(super) fn run(
     let guard = CancelOnDrop::new(&step, None);
     Ok(Box::pin(async move {
         let fetched: Result<Vec<Tensor>> = join_all(receives).await.into_iter().collect();
-        // A failed step fails its fetches too, and knows better why.
+        // A failed step fails its fetches too, and has the better error.
         let is_over = call.is_last_partial_run && fetched.is_ok();
         let has_failed = fetched.as_ref().is_err_and(Status::is_derived);
         let outcome = if is_over || has_failed { ending.await } else { Ok(()) };
-        // What the part has pushed must be on its way, or nobody would tell the receiver.
+        // The part's pushes must be on their way, or nobody would tell the receiver.
         let outcome = match outcome {
             Ok(()) if !step.is_delivering() => step.delivered().await,
             outcome => outcome,

@@ -1,4 +1,4 @@
-//! [`Recipient`]: what a stream of another task delivers to. In a server that is the task's worker.
+//! [`Recipient`]: receives everything that arrives over streams of other tasks. In a server it is the task's worker.
 
 use super::Worker;
 use super::step_state::{LinkId, StepProgress};
@@ -6,21 +6,21 @@ use crate::interface::{Answer, RunGraphCall, RunGraphReply, WorkerInterface};
 use std::sync::Arc;
 use tensor::{Status, Tensor};
 
-/// Takes what arrives over streams, and is told when one ends.
+/// Receives everything that arrives over streams, and is notified when one closes.
 pub(crate) trait Recipient: Send + Sync {
-    /// Takes a tensor that another task has pushed to a step.
+    /// Takes a tensor that another task has pushed for a step.
     fn pushed(&self, link: LinkId, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool);
     /// Runs a partition.
     fn run_graph(&self, call: RunGraphCall) -> Answer<RunGraphReply>;
-    /// Waits for a part of a collective op's tensor that this task gives, which a rendezvous key names.
+    /// Waits for a part of a collective op's tensor from this task; a rendezvous key names the part.
     fn recv_part(&self, step_id: i64, key: &str) -> Answer<Tensor>;
     /// Ends a step.
     fn cleanup_graph(&self, step_id: i64);
-    /// Says how far a step is here.
+    /// Returns the progress of a step here.
     fn progress(&self, step_id: i64) -> StepProgress;
-    /// Takes what a task with these devices says how far steps are there.
+    /// Takes an answer of the task with these devices about the progress of steps there.
     fn told_progress(&self, incarnations: &[u64], id: u64, steps: &[(i64, StepProgress)]);
-    /// Fails the steps that pushed over a connection which has ended, or that wait for the task at its other end.
+    /// Fails the steps that pushed over a closed connection, or that wait for the task at its other end.
     fn peer_lost(&self, link: LinkId, incarnations: &[u64], status: &Status);
 }
 

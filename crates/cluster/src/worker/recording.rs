@@ -1,6 +1,6 @@
-//! [`Recording`]: when the nodes of the next steps run, for somebody who asks what a task does right now.
+//! [`Recording`]: traces the nodes of the next steps, for monitoring.
 //!
-//! Steps are not traced otherwise, and look at one atomic to see that they needn't be.
+//! Other steps are not traced; they check a single atomic.
 
 use crate::clock::timeout;
 use parking_lot::Mutex;
@@ -9,24 +9,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How many steps one recording has at most.
+/// The most steps of one recording.
 pub(crate) const STEPS_MAX: u64 = 32;
 
-/// How many nodes it has at most, in all steps.
+/// The most nodes of a recording, in all steps.
 const NODES_MAX: usize = 50_000;
 
-/// How long steps are waited for.
+/// How long a recording waits for steps.
 const RECORDING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is recorded.
 #[derive(Default)]
 pub(super) struct Recording {
-    /// How many steps are still to be traced.
+    /// The number of steps left to trace.
     wanted: AtomicU64,
     recorded: Mutex<Recorded>,
-    /// Told of every step that was recorded.
+    /// Notified of every recorded step.
     progress: Notify,
-    /// Held by who records: one at a time.
+    /// Held during a recording: one at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -37,7 +37,7 @@ struct Recorded {
 }
 
 impl Recording {
-    /// Returns whether a step that begins is to be traced.
+    /// Returns whether a new step is to be traced.
     pub fn wants_step(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) > 0
             && self.wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
@@ -76,7 +76,7 @@ impl Recording {
     }
 }
 
-/// Ends a recording, also one that nobody waits for any more.
+/// Ends a recording, even if nobody waits for it any more.
 struct EndOfRecording<'a>(&'a Recording);
 
 impl Drop for EndOfRecording<'_> {

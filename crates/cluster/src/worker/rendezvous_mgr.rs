@@ -1,4 +1,4 @@
-//! [`RendezvousMgr`]: the rendezvous of every step that this worker takes part in, made by whoever comes first.
+//! [`RendezvousMgr`]: the rendezvous of every step that this worker takes part in, created on first use.
 
 use super::early_pushes::{EARLY_BYTES_MAX, EARLY_STEPS_MAX, EarlyPushes};
 use super::expected_keys::ExpectedKeys;
@@ -12,37 +12,37 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::{Result, Status, Tensor};
 
-/// How many finished steps are remembered, so that a late request doesn't bring one back to life.
+/// The number of finished steps that are remembered, so that a late request doesn't revive one.
 const FINISHED_STEPS_KEPT: usize = 1 << 12;
 
-/// How many requests may wait in one step for tensors that it has not made yet. A legal step waits for at most as many as a peer has
-/// Recv nodes, for each iteration of a loop.
+/// The most requests that may wait in one step for tensors that it has not produced yet. A legal step has at most as many as a
+/// peer has Recv nodes, for each iteration of a loop.
 pub(super) const WAITING_IN_STEP_MAX: usize = 1 << 16;
 
-/// How many requests may wait in all steps.
+/// The most waiting requests in all steps.
 const WAITING_MAX: usize = 1 << 17;
 
-/// A client may have so many times as many waiting requests as are free: alone, seven eighths of them.
+/// A client may have this many times as many waiting requests as are free: alone, seven eighths of them.
 const WAITING_SHARE_FACTOR: usize = 7;
 
 /// The steps that this worker takes part in.
 pub(crate) struct RendezvousMgr {
     steps: Mutex<Steps>,
     expected: Arc<ExpectedKeys>,
-    /// How many requests of each client may wait in all steps.
+    /// The number of each client's waiting requests in all steps.
     places: Arc<Shares>,
 }
 
 struct Steps {
     active: HashMap<i64, Arc<StepState>>,
-    /// Steps that are over, each with why it can't begin any more, if there is more to say.
+    /// Finished steps, each with the error for a later start, if there is a specific one.
     finished: HashMap<i64, Option<Status>>,
     finished_order: VecDeque<i64>,
     early: EarlyPushes,
 }
 
 impl RendezvousMgr {
-    /// Makes a manager without steps; `expected` are the transfers that registered graphs receive.
+    /// Returns a manager without steps; `expected` are the transfers that registered graphs receive.
     pub fn new(expected: Arc<ExpectedKeys>) -> RendezvousMgr {
         let steps = Steps {
             active: HashMap::new(),
@@ -53,7 +53,7 @@ impl RendezvousMgr {
         RendezvousMgr { steps: Mutex::new(steps), expected, places: Shares::new(WAITING_MAX, WAITING_SHARE_FACTOR) }
     }
 
-    /// Returns a step, which is made if this is the first word of it; a finished one is an error.
+    /// Returns a step, which is created on first use; a finished one is an error.
     pub fn find_or_create(&self, step_id: i64) -> Result<Arc<StepState>> {
         self.steps.lock().find_or_create(step_id)
     }
@@ -70,12 +70,12 @@ impl RendezvousMgr {
         Ok(step)
     }
 
-    /// Takes a tensor that was pushed over a connection to a step, which may not have begun here yet.
+    /// Takes a tensor that was pushed over a connection for a step, which may not have begun here yet.
     pub fn pushed(&self, link: LinkId, step_id: i64, key: &Arc<str>, tensor: Tensor, is_dead: bool) {
         let step = match self.take_early(link, step_id, tensor.num_bytes(), false) {
             Early::Taken(step) => Some(step),
             Early::Over => None,
-            // Asked without the lock, and only when there is a lot.
+            // Checked without the lock, and only for large tensors.
             Early::TooMuch if self.expected.contains(key) => {
                 match self.take_early(link, step_id, tensor.num_bytes(), true) {
                     Early::Taken(step) => Some(step),
@@ -93,7 +93,7 @@ impl RendezvousMgr {
             }
         };
         if let Some(step) = step {
-            // An error says that the step is over, and then nobody wants the tensor.
+            // An error means that the step is over, and then nobody wants the tensor.
             let _ = step.local.send_by_name(key, tensor, is_dead);
         }
     }
@@ -122,7 +122,7 @@ impl RendezvousMgr {
         Early::Taken(step)
     }
 
-    /// Ends a step before it has begun: it fails with a status if it ever does.
+    /// Ends a step before it has begun: if it begins, it fails with this status.
     fn refuse(&self, step_id: i64, status: &Status) {
         let refused = self.steps.lock().refuse(step_id, status);
         if let Some(step) = refused {
@@ -130,7 +130,7 @@ impl RendezvousMgr {
         }
     }
 
-    /// Fails the steps that have pushed tensors over a connection which broke: the tensors may be lost.
+    /// Fails the steps for which tensors were pushed over a broken connection: the tensors may be lost.
     pub fn pushes_lost(&self, link: LinkId, status: &Status) {
         for step in self.active() {
             let failed = {
@@ -144,8 +144,8 @@ impl RendezvousMgr {
         }
     }
 
-    /// Fails the steps that wait for a tensor of a task with these devices, to which a connection was lost, and those that
-    /// will. What it has pushed to steps that have not begun is dropped, and they fail when they begin.
+    /// Fails the steps that wait for a tensor of a task with these devices, to which the connection was lost, and those that
+    /// will. Tensors that it has pushed for steps that have not begun are dropped, and these steps fail when they begin.
     pub fn peer_lost(&self, link: LinkId, incarnations: &[u64], status: &Status) {
         let mut early = Vec::new();
         {
@@ -162,7 +162,7 @@ impl RendezvousMgr {
         }
     }
 
-    /// Returns the steps of which a partition has been started here.
+    /// Returns the steps with a partition that has been started here.
     pub fn started(&self) -> Vec<Arc<StepState>> {
         let mut active = self.active();
         active.retain(|step| step.has_started.load(Ordering::Acquire));
@@ -173,18 +173,18 @@ impl RendezvousMgr {
         in_order(self.steps.lock().active.values().cloned())
     }
 
-    /// Returns how many steps there are, and how many requests wait in them.
+    /// Returns the number of steps, and of waiting requests in them.
     pub fn sizes(&self) -> (usize, usize) {
         let active = self.active();
         (active.len(), active.iter().map(|step| step.waiting_requests.load(Ordering::Relaxed)).sum())
     }
 
-    /// Returns a step that is under way.
+    /// Returns an active step.
     pub fn find(&self, step_id: i64) -> Option<Arc<StepState>> {
         self.steps.lock().active.get(&step_id).cloned()
     }
 
-    /// Returns how far a step has come.
+    /// Returns the progress of a step.
     pub fn progress(&self, step_id: i64) -> StepProgress {
         let steps = self.steps.lock();
         match (steps.active.get(&step_id), steps.finished.get(&step_id)) {
@@ -197,7 +197,7 @@ impl RendezvousMgr {
         }
     }
 
-    /// Ends a step: what waits is told, what was not fetched is dropped, and later requests are refused.
+    /// Ends a step: waiting requests are notified, unfetched tensors are dropped, and later requests are refused.
     pub fn cleanup(&self, step_id: i64) {
         let step = {
             let mut steps = self.steps.lock();
@@ -209,7 +209,7 @@ impl RendezvousMgr {
         }
     }
 
-    /// Ends a step that nobody wants any more, whether or not whoever began it says so: it may be gone. It counts as failed.
+    /// Ends a step that nobody wants any more, even if its master never ends it. It counts as failed.
     pub fn give_up(&self, step_id: i64, status: &Status) {
         let step = {
             let mut steps = self.steps.lock();
@@ -221,8 +221,7 @@ impl RendezvousMgr {
         }
     }
 
-    /// Ends the steps whose sessions have ended, and returns them: nobody may have said that they are over, since what says so can
-    /// be lost with a connection.
+    /// Ends the steps whose sessions have ended, and returns them: the message that they are over can be lost with a connection.
     pub fn end_with_sessions(&self) -> Vec<i64> {
         let has_ended = |step: &Arc<StepState>| step.session.get().is_some_and(|session| session.strong_count() == 0);
         let ended: Vec<i64> = self.active().iter().filter(|step| has_ended(step)).map(|step| step.id).collect();
@@ -246,7 +245,7 @@ impl RendezvousMgr {
     pub fn wait_in(self: &Arc<Self>, step: &Arc<StepState>) -> Result<WaitingRequest> {
         let client = caller().client;
         let in_step = step.waiting_requests.fetch_add(1, Ordering::Relaxed);
-        // Dropped again if it is one too many, and counted down by that.
+        // If it is one too many, it is dropped again, which decrements the count.
         let waiting = WaitingRequest { manager: self.clone(), step: step.clone(), place: self.places.take(client) };
         if in_step >= WAITING_IN_STEP_MAX {
             let what =
@@ -269,20 +268,20 @@ impl RendezvousMgr {
     }
 }
 
-/// Returns steps in the order of their ids, so that a simulation repeats.
+/// Returns steps sorted by id, so that a simulation is reproducible.
 fn in_order(steps: impl Iterator<Item = Arc<StepState>>) -> Vec<Arc<StepState>> {
     let mut steps: Vec<Arc<StepState>> = steps.collect();
     steps.sort_unstable_by_key(|step| step.id);
     steps
 }
 
-/// What becomes of a pushed tensor.
+/// The result of a push.
 enum Early {
     /// Its step takes it.
     Taken(Arc<StepState>),
     /// Its step is over.
     Over,
-    /// Too much was pushed to steps that have not begun.
+    /// Too much was pushed for steps that have not begun.
     TooMuch,
 }
 
@@ -299,7 +298,7 @@ impl Steps {
         Ok(step)
     }
 
-    /// Notes that a step is over; returns it if it was active.
+    /// Records that a step is over; returns it if it was active.
     fn finish(&mut self, step_id: i64, why: Option<Status>) -> Option<Arc<StepState>> {
         if self.finished.insert(step_id, why).is_none() {
             self.finished_order.push_back(step_id);
@@ -312,7 +311,7 @@ impl Steps {
         self.active.remove(&step_id)
     }
 
-    /// Ends a step that has not begun; returns it for its end, which must not be under the lock.
+    /// Removes a step that has not begun; returns it to be ended outside of the lock.
     fn refuse(&mut self, step_id: i64, status: &Status) -> Option<Arc<StepState>> {
         self.early.remove(step_id);
         let has_started = |step: &Arc<StepState>| step.has_started.load(Ordering::Acquire);
@@ -323,12 +322,12 @@ impl Steps {
     }
 }
 
-/// A request that waits in a step. When the last one goes away from a step of which nothing else was ever heard, such as
-/// one whose master died, the step goes too.
+/// A request that waits in a step. If nothing else was ever heard of a step, for example because its master crashed, the step is
+/// dropped with its last request.
 pub(crate) struct WaitingRequest {
     manager: Arc<RendezvousMgr>,
     step: Arc<StepState>,
-    /// Its place among those that its client may have.
+    /// Its place among those of its client.
     place: Option<Place>,
 }
 
@@ -338,7 +337,7 @@ impl Drop for WaitingRequest {
             && !self.step.has_started.load(Ordering::Acquire)
         {
             let mut steps = self.manager.steps.lock();
-            // Looked at again under the lock, which whoever starts the step must take first.
+            // Checked again under the lock, which a starting partition must take first.
             if !self.step.has_started.load(Ordering::Acquire)
                 && !steps.early.contains(self.step.id)
                 && self.step.waiting_requests.load(Ordering::Acquire) == 0
@@ -378,7 +377,8 @@ mod tests {
         assert_eq!((manager.num_steps(), manager.progress(7)), (0, StepProgress::Failed));
     }
 
-    /// Found by the simulation: what says that a step is over may be lost with a connection, or never be said by a master that died.
+    /// Found by the simulation: the message that a step is over may be lost with a connection, or never be sent by a master that
+    /// crashed.
     #[test]
     fn a_step_ends_with_its_session_at_the_latest() {
         let (transfers, session): (Arc<dyn Transfers>, Arc<()>) =
@@ -393,7 +393,7 @@ mod tests {
         assert!(step.cancellation.is_cancelled() && manager.find(7).is_none() && manager.find(8).is_some());
     }
 
-    /// The transfers of a task without others.
+    /// The transfers of a cluster with a single task.
     struct Alone(Arc<crate::metrics::TaskMetrics>);
 
     impl Transfers for Alone {
@@ -465,14 +465,14 @@ mod tests {
         let refused = manager.find_or_create(num_fitting as i64).err().unwrap();
         assert_eq!(refused.code(), tensor::Code::ResourceExhausted);
         assert!(refused.message().contains("no registered"), "{refused}");
-        // Another peer has a budget of its own.
+        // Another peer has its own budget.
         manager.pushed(LinkId(2), -1, &key("x"), tensor.clone(), false);
         assert_eq!(manager.num_steps(), num_fitting + 1);
         let lost = Status::unavailable("the connection to /job:a was closed");
         manager.peer_lost(LinkId(1), &[7], &lost);
         assert_eq!(manager.num_steps(), 1);
         assert_eq!(manager.find_or_create(0).err().unwrap(), lost, "it can't begin without what it was pushed");
-        // What ended leaves room.
+        // Ended steps free the budget.
         manager.peer_lost(LinkId(2), &[7], &lost);
         manager.pushed(LinkId(1), -3, &key("x"), tensor, false);
         assert_eq!(manager.num_steps(), 1);

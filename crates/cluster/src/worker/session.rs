@@ -1,4 +1,4 @@
-//! [`WorkerSession`]: what this worker keeps for one session of some master.
+//! [`WorkerSession`]: this worker's state for one session of a master.
 
 use super::graph_mgr::GraphMgr;
 use super::step_state::Transfers;
@@ -7,9 +7,9 @@ use crate::shares::Place;
 use kernel::SessionState;
 use std::sync::Arc;
 
-/// What this worker keeps for one session.
+/// The state for one session.
 pub(crate) struct WorkerSession {
-    /// This task's devices under the names that they have in the session's cluster.
+    /// This task's devices under their names in the session's cluster.
     pub devices: Vec<LocalDevice>,
     /// Its account and kept tensors.
     pub state: Arc<SessionState>,
@@ -17,11 +17,11 @@ pub(crate) struct WorkerSession {
     pub graphs: GraphMgr,
     /// The master that opened the session, and its incarnation.
     pub master: (String, i64),
-    /// How tensors come from other tasks.
+    /// The transfers of tensors from other tasks.
     pub transfers: Arc<dyn Transfers>,
     /// Lasts as long as the session.
     pub alive: Arc<()>,
-    /// Its place among the sessions that its client may have.
+    /// Its place among the sessions of its client.
     pub _place: Option<Place>,
 }
 

@@ -1,5 +1,5 @@
-//! Functions whose bodies run on other devices than their caller: cut by task, registered with the worker of each, and run as a
-//! step of their own. What a master does for a session's graph, a worker does here for a function's.
+//! Functions whose bodies run on other devices than their caller: partitioned by task, registered with each task's worker, and
+//! run as separate steps. A worker does here for a function what a master does for a session's graph.
 
 use super::graph_mgr::CALL_DEPTH;
 use super::step_state::Transfers;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tensor::{Code, Result, Status, Tensor};
 use tokio::sync::{OnceCell, oneshot};
 
-/// What the functions of a session need to reach other devices.
+/// The access of a session's functions to other devices.
 pub(crate) struct Spread {
     pub registry: &'static OpRegistry,
     /// This task's devices.
@@ -29,9 +29,9 @@ pub(crate) struct Spread {
     /// The other tasks.
     pub transfers: Arc<dyn Transfers>,
     pub spawner: Spawner,
-    /// Numbers the steps that functions run as.
+    /// Draws the ids of the steps that functions run as.
     pub ids: Arc<RandomIds>,
-    /// The session that the graphs are registered for, if its master has told of one.
+    /// The session for which the graphs are registered, if its master has opened one here.
     pub session_handle: Option<Arc<str>>,
 }
 
@@ -41,7 +41,7 @@ impl SpreadRuntime for SpreadHandle {
     }
 }
 
-/// Lets functions hold what they need.
+/// Holds the context for functions.
 pub(crate) struct SpreadHandle(pub Arc<Spread>);
 
 struct Prepared {
@@ -51,11 +51,11 @@ struct Prepared {
 struct Function {
     spread: Arc<Spread>,
     body: SpreadBody,
-    /// What the first call compiles.
+    /// The result of compiling a function on its first call.
     compiled: OnceCell<Vec<Part>>,
 }
 
-/// What one task runs of a function.
+/// One task's part of a function.
 struct Part {
     worker: Arc<dyn WorkerInterface>,
     task: String,
@@ -126,7 +126,7 @@ impl Function {
         results.into_iter().map(|result| result.ok_or_else(|| Status::invalid_argument("Retval was not set"))).collect()
     }
 
-    /// Places the body, cuts it and registers the parts.
+    /// Places the body, partitions it and registers the parts.
     async fn compile(&self) -> Result<Vec<Part>> {
         let (devices, incarnations) = self.spread.devices_of(&self.body.graph, &self.body.device).await?;
         let parts = self.cut(&devices, &incarnations)?;
@@ -153,7 +153,7 @@ impl Function {
         place(&mut graph, devices, &options, &has_kernel)?;
         let incarnation = |device: &str| incarnations.get(device).copied().unwrap_or_default();
         let options = PartitionOptions { location: &by_task, incarnation: &incarnation, control_flow_added: false };
-        // Kernels that keep state are known by name in their session: no other graph's may be taken for this one's.
+        // Stateful kernels are found by name in their session: another graph's must not be mistaken for this one's.
         let mut hasher = FixedState::default().build_hasher();
         hasher.write(self.body.key.as_bytes());
         let task = self.spread.transfers.task().trim_start_matches('/').replace(':', "_");
@@ -169,7 +169,7 @@ impl Function {
 }
 
 impl Spread {
-    /// Returns the devices of the tasks that a graph names, and their incarnations.
+    /// Returns the devices of the tasks in a graph, and their incarnations.
     async fn devices_of(&self, graph: &NodeGraph, own: &str) -> Result<(Vec<DeviceName>, HashMap<String, u64>)> {
         let own = DeviceName::parse(own)?;
         let mut tasks = vec![own.task_part().to_string()];
@@ -212,8 +212,8 @@ impl Spread {
         let mut session_handle: Arc<str> = self.session_handle.clone().unwrap_or_default();
         let mut create_worker_session_called = self.session_handle.is_some();
         let mut registered = worker.register_graph(request(&session_handle, create_worker_session_called)).await;
-        // The master tells only those tasks of its session that the graph itself names. Others run the function in the session
-        // that all masters share.
+        // The master opens its session only on the tasks that the graph itself names. Others run the function in the session that
+        // all masters share.
         if create_worker_session_called && matches!(&registered, Err(status) if status.code() == Code::Aborted) {
             (session_handle, create_worker_session_called) = ("".into(), false);
             registered = worker.register_graph(request("", false)).await;
@@ -237,7 +237,7 @@ impl Spread {
     }
 }
 
-/// Says which task an error came from, unless it is this one.
+/// Names the task that an error came from, unless it is this one.
 fn named(task: &str, own: &str, status: Status) -> Status {
     if task == own {
         return status;
@@ -246,7 +246,7 @@ fn named(task: &str, own: &str, status: Status) -> Status {
     if status.is_derived() { named.derived() } else { named }
 }
 
-/// Waits for all answers, or for the first error that others did not lead to.
+/// Waits for all answers, or for the first error that isn't a consequence of another.
 async fn all_replies(
     parts: &[Part],
     answers: Vec<crate::interface::Answer<RunGraphReply>>,
@@ -259,7 +259,7 @@ async fn all_replies(
     try_join_all(calls).await
 }
 
-/// Ends a function's step everywhere, however it went.
+/// Ends a function's step on all tasks, whatever its result.
 struct Cleanup<'a> {
     parts: &'a [Part],
     step_id: i64,
@@ -286,9 +286,9 @@ impl Drop for Part {
             create_worker_session_called: self.create_worker_session_called,
         };
         let worker = self.worker.clone();
-        // Not here: a part may end under a lock of the worker's that holds its own graphs.
+        // Not here: a part may end under a lock of the worker's that protects its graphs.
         self.spawner.spawn(async move {
-            // The session may have ended before, and the graph with it.
+            // The session may have ended before, with the graph.
             if let Err(status) = worker.deregister_graph(request).await {
                 tracing::debug!("a function's graph could not be dropped: {status}");
             }
@@ -296,7 +296,7 @@ impl Drop for Part {
     }
 }
 
-/// The arguments and results of a part, with the keys that they are fed and fetched by.
+/// The arguments and results of a part, with the keys by which they are fed and fetched.
 #[derive(Default)]
 struct Terminals {
     args: Vec<(usize, Arc<str>)>,
@@ -304,7 +304,7 @@ struct Terminals {
 }
 
 impl Terminals {
-    /// Makes feeds of a graph's arguments and fetches of its results.
+    /// Turns a graph's arguments into feeds and its results into fetches.
     fn take(def: &mut GraphDef, incarnation: &dyn Fn(&str) -> u64) -> Result<Terminals> {
         let mut terminals = Terminals::default();
         for node in &mut def.node {
@@ -345,7 +345,7 @@ fn attr(value: Value) -> AttrValue {
     AttrValue { value: Some(value) }
 }
 
-/// Gives all nodes names that no other graph has, and notes how many calls lie around them.
+/// Gives all nodes unique names, and records the depth of the call.
 fn rename(def: &mut GraphDef, prefix: &str, depth: u32) {
     for node in &mut def.node {
         node.name.insert_str(0, prefix);

@@ -1,4 +1,4 @@
-//! What a step's trace is made of: [`NodeTrace`] notes when nodes ran, and [`StepLog`] when tensors arrived.
+//! The trace of a step: [`NodeTrace`] records the times of nodes, and [`StepLog`] the arrival of tensors.
 
 use crate::clock::system_time;
 use crate::interface::ReceivedTensor;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::UNIX_EPOCH;
 
-/// Steps whose transfers are kept until somebody asks for them.
+/// The most steps whose transfers are kept until they are requested.
 const LOGGED_STEPS_MAX: usize = 256;
 
-/// Transfers that are kept of one step.
+/// The most transfers of one step.
 const LOGGED_TRANSFERS_MAX: usize = 1 << 16;
 
 /// Returns the microseconds since the epoch.
@@ -23,7 +23,7 @@ pub(crate) fn now_micros() -> i64 {
     system_time().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
 
-/// Notes when the nodes of one partition ran on one device.
+/// Records the times of nodes of one partition on one device.
 pub(crate) struct NodeTrace {
     device: Arc<str>,
     graph: Arc<NodeGraph>,
@@ -31,12 +31,12 @@ pub(crate) struct NodeTrace {
 }
 
 impl NodeTrace {
-    /// Makes a trace for a device; the graph tells the inputs of nodes.
+    /// Returns a trace for a device; the graph has the inputs of nodes.
     pub fn new(device: Arc<str>, graph: Arc<NodeGraph>) -> NodeTrace {
         NodeTrace { device, graph, records: Mutex::new(Vec::new()) }
     }
 
-    /// Returns what was noted.
+    /// Returns the trace.
     pub fn take(&self) -> DeviceStepStats {
         let mut node_stats = std::mem::take(&mut *self.records.lock());
         node_stats.sort_by_key(|node| node.all_start_nanos);
@@ -51,7 +51,7 @@ impl NodeTrace {
 }
 
 thread_local! {
-    /// A small number for this thread, as traces show it.
+    /// A small number for this thread, for display in traces.
     static THREAD_ID: u32 = {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         NEXT.fetch_add(1, Ordering::Relaxed)
@@ -83,7 +83,7 @@ impl Trace for NodeTrace {
     }
 }
 
-/// Notes when tensors arrived from other tasks, while somebody wants to know.
+/// Logs the arrival of tensors from other tasks, while it is on.
 #[derive(Default)]
 pub(crate) struct StepLog {
     is_enabled: AtomicBool,
@@ -96,7 +96,7 @@ impl StepLog {
         self.is_enabled.store(is_enabled, Ordering::Relaxed);
     }
 
-    /// Forgets everything.
+    /// Clears the log.
     pub fn clear(&self) {
         self.steps.lock().clear();
     }
@@ -106,10 +106,10 @@ impl StepLog {
         self.is_enabled.load(Ordering::Relaxed).then(now_micros)
     }
 
-    /// Notes a transfer that began at `started_micros`.
+    /// Logs a transfer that began at `started_micros`.
     pub fn finish_transfer(&self, step_id: i64, key: &RendezvousKey, started_micros: i64, received: &ReceivedTensor) {
         let ended_micros = now_micros();
-        // The transfer itself begins when the sender has the tensor, not when it was asked for.
+        // The transfer itself begins when the sender has the tensor, not with the request.
         let sent_micros = received.send_start_micros.clamp(started_micros, ended_micros);
         let took_micros = (ended_micros - sent_micros).max(1);
         let bytes = received.tensor.num_bytes();
@@ -144,7 +144,7 @@ impl StepLog {
         }
     }
 
-    /// Returns the transfers of a step, and forgets them.
+    /// Takes the transfers of a step.
     pub fn take(&self, step_id: i64) -> StepStats {
         let transfers = self.steps.lock().remove(&step_id).unwrap_or_default();
         let mut by_device: HashMap<String, Vec<NodeExecStats>> = HashMap::new();

@@ -1,5 +1,5 @@
-//! [`StepSequences`]: the ids of steps of collective graphs. Members whose masters know nothing of each other must give their steps the
-//! same ids, so the leader of the collective groups begins each sequence, and every master counts on by itself.
+//! [`StepSequences`]: the step ids of collective graphs. Members whose masters don't know each other must use the same ids, so
+//! the leader of the collective groups starts each sequence, and every master continues to count on its own.
 
 use crate::clock::sleep;
 use crate::interface::WorkerInterface;
@@ -12,30 +12,30 @@ use std::time::Duration;
 use tensor::{Code, Result, Status};
 use tracing::warn;
 
-/// A bound on the graphs whose steps are numbered.
+/// The most graphs with numbered steps.
 const SEQUENCES_MAX: usize = 1 << 16;
 
 /// Step ids leave the upper seven bits free, as TensorFlow's do.
 const STEP_ID_MASK: i64 = (1 << 57) - 1;
 
-/// How often the leader is asked for another id than that of a step which has failed, before it is used again. The leader's own part of
-/// that step fails soon after, and then its sequence begins anew.
+/// How often the leader is asked for an id other than that of a failed step, before that is used again. The leader's own part of
+/// that step fails soon after, and then its sequence restarts.
 const ASKING_MAX: u32 = 8;
 
-/// How long to wait before the leader is asked for the second time; each time after that it is twice as long.
+/// The delay before the leader is asked for the second time; it doubles each time.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 
-/// How long to wait before a leader that has not been there yet is asked again.
+/// The delay before a leader that hasn't started yet is asked again.
 const ABSENT_DELAY: Duration = Duration::from_millis(100);
 
 /// Finds the worker of the leader.
 pub(crate) type LeaderWorker = Box<dyn Fn() -> Result<Arc<dyn WorkerInterface>> + Send + Sync>;
 
-/// The ids of the steps of collective graphs.
+/// The step ids of collective graphs.
 pub(crate) struct StepSequences {
     /// `None` if this task is the leader.
     leader: Option<LeaderWorker>,
-    /// Whether the leader has ever answered. One that has not may be about to start, as any member may.
+    /// Whether the leader has ever answered. One that hasn't may be starting, as any member may.
     has_answered: AtomicBool,
     ids: Arc<RandomIds>,
     sequences: Mutex<HashMap<i64, Sequence>>,
@@ -48,17 +48,17 @@ struct Sequence {
     failed: Option<i64>,
     /// The last step that has ended.
     ended: Option<i64>,
-    /// What the leader has told last.
+    /// The leader's last answer.
     told: Option<i64>,
 }
 
 impl StepSequences {
-    /// Makes the sequences of a task.
+    /// Returns the sequences of a task.
     pub fn new(leader: Option<LeaderWorker>, ids: Arc<RandomIds>) -> StepSequences {
         StepSequences { leader, has_answered: AtomicBool::new(false), ids, sequences: Mutex::default() }
     }
 
-    /// Answers another task that asks which ids come next.
+    /// Answers another task that asks for the next ids.
     pub fn serve(&self, request: &proto::GetStepSequenceRequest) -> Result<proto::GetStepSequenceResponse> {
         if self.leader.is_some() {
             return Err(Status::internal(
@@ -96,11 +96,11 @@ impl StepSequences {
             let told = told.step_sequence.iter().find(|sequence| sequence.graph_key == graph_key);
             let next = told.ok_or_else(nothing_told)?.next_step_id;
             asked += 1;
-            // TensorFlow's leader says -1 while it has none.
+            // TensorFlow's leader answers -1 while it has none.
             if next >= 0 && known.failed != Some(next) && known.told != Some(next) {
                 break (next, next);
             }
-            // A leader that tells what it has told before takes no part in the graph, and counts for nobody.
+            // A leader that repeats an answer takes no part in the graph, and doesn't count for anybody.
             let is_told_again = known.told == Some(next) && known.failed != Some(next);
             if is_told_again || asked == ASKING_MAX {
                 break (known.ended.map_or(next, following), next);
@@ -118,7 +118,7 @@ impl StepSequences {
         Ok(next)
     }
 
-    /// Asks the leader, once it is there.
+    /// Asks the leader, once it is running.
     async fn ask(
         &self,
         leader: &LeaderWorker,
@@ -142,7 +142,7 @@ impl StepSequences {
         }
     }
 
-    /// Notes that a step is over. One that went well is followed by the next number, any other by what the leader says.
+    /// Records that a step is over. After success the next number follows, otherwise the leader is asked.
     pub fn retire(&self, graph_key: i64, step_id: i64, has_succeeded: bool) {
         let mut sequences = self.sequences.lock();
         let Some(sequence) = sequences.get_mut(&graph_key) else { return };

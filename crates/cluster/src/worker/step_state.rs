@@ -1,4 +1,4 @@
-//! [`StepState`]: what the partitions of one step on this worker share, and what a step needs to know of the ways to other tasks:
+//! [`StepState`]: the shared state of one step's partitions on this worker, and the traits by which a step reaches other tasks:
 //! [`Transfers`] and [`PeerLink`]. The transport implements both; a worker never names one.
 
 use super::buf_rendezvous::BufRendezvous;
@@ -17,69 +17,69 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Result, Status, Tensor};
 
-/// How many peers a step remembers whose connections were lost.
+/// The most peers with lost connections that a step remembers.
 const LOST_PEERS_MAX: usize = 1 << 10;
 
-/// Among how many of the receives of a step one is chosen that an error names.
+/// The most waiting receives of a step among which an error message chooses one.
 const NAMED_KEYS_MAX: usize = 1 << 10;
 
-/// Tells a connection to another task from all others that there were in this process.
+/// Identifies a connection to another task, uniquely in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkId(pub u64);
 
-/// What the partitions of one step on this worker share.
+/// The shared state of one step's partitions on this worker.
 pub(crate) struct StepState {
     /// The step's id.
     pub id: i64,
-    /// Where sends and receives within this worker meet.
+    /// The rendezvous within this worker.
     pub local: LocalRendezvous,
-    /// Where the members of collective ops find each other's parts.
+    /// The rendezvous of collective ops' parts.
     pub buffers: BufRendezvous,
-    /// Ends everything of the step on this worker.
+    /// Cancels everything in the step on this worker.
     pub cancellation: Cancellation,
-    /// Resources that end with the step.
+    /// Resources that live as long as the step.
     pub resources: Arc<ResourceManager>,
     /// The tasks that the step has pushed tensors to.
     pub receivers: Mutex<SmallVec<[Receiver; 2]>>,
-    /// How its tensors come from other tasks, once a partition has been started.
+    /// The transfers from other tasks, once a partition has been started.
     pub context: OnceLock<Arc<dyn Transfers>>,
-    /// Lasts as long as the session that it belongs to, once a partition has been started: it ends with that, if not before.
+    /// The session's token, once a partition has been started: the step ends with the session, if not before.
     pub session: OnceLock<Weak<()>>,
-    /// Whether a partition has been started; until then only requests for its tensors wait.
+    /// Whether a partition has been started; until then there are only requests for its tensors.
     pub has_started: AtomicBool,
     /// When that was, in microseconds since the epoch.
     pub started_micros: AtomicU64,
     pub waiting_requests: AtomicUsize,
-    /// Receives from other tasks that are under way.
+    /// Pending receives from other tasks.
     pub remote: Mutex<Vec<Option<RemoteReceive>>>,
-    /// The devices of peers to which a connection was lost while the step was active: what they have pushed may be lost.
+    /// The devices of peers whose connection was lost while the step was active: their pushes may be lost.
     lost: Mutex<Vec<(u64, Status)>>,
     has_lost: AtomicBool,
 }
 
-/// A tensor that another task was asked for.
+/// A tensor requested from another task.
 pub(crate) struct RemoteReceive {
-    /// Takes it.
+    /// Receives it.
     pub done: ReceiveDone,
     /// Waits for it.
     pub task: Option<AbortHandle>,
 }
 
-/// How far a step has come on this worker, as a peer is told that waits for its tensors.
+/// The progress of a step on this worker, for a peer that waits for its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepProgress {
-    /// Not heard of, or over for so long that it was forgotten.
+    /// Unknown, or over for so long that it was forgotten.
     Unknown,
-    /// Under way.
+    /// Active.
     Running,
-    /// Over: all that it pushes was pushed.
+    /// Over: all its pushes have been made.
     Over,
-    /// Failed, which its master is told.
+    /// Failed; its master gets the error.
     Failed,
 }
 
 impl StepState {
-    /// Makes the state of a step of which nothing is known yet.
+    /// Returns the state of a new step.
     pub fn new(step_id: i64) -> StepState {
         StepState {
             id: step_id,
@@ -99,12 +99,12 @@ impl StepState {
         }
     }
 
-    /// Fails everything that waits in the step, here and on its way to other tasks.
+    /// Fails everything that waits in the step, here and from other tasks.
     pub fn abort(&self, status: Status) {
         self.cancellation.cancel(status.clone());
         self.local.abort(status.clone());
         self.buffers.abort(&status);
-        // Places are never used again, because a task that ends meanwhile still knows its own.
+        // Indices are never reused, because a concurrent receive still holds its own.
         let receives: Vec<RemoteReceive> = self.remote.lock().iter_mut().filter_map(Option::take).collect();
         for receive in receives {
             if let Some(task) = receive.task {
@@ -114,7 +114,7 @@ impl StepState {
         }
     }
 
-    /// Returns how tensors of other tasks come, if a partition has been started.
+    /// Returns the transfers of tensors from other tasks, if a partition has been started.
     pub fn context(&self) -> Option<&Arc<dyn Transfers>> {
         self.context.get()
     }
@@ -124,13 +124,13 @@ impl StepState {
         self.context.get().map_or("this task", |context| context.task())
     }
 
-    /// Returns whether all that the step has pushed goes over connections that are up.
+    /// Returns whether all connections that the step has pushed over are established.
     pub fn is_delivering(&self) -> bool {
         self.receivers.lock().iter().all(|receiver| receiver.link.is_greeted())
     }
 
-    /// Waits until the peers that the step has pushed to have answered to their connections. A connection that can't be made
-    /// fails the step, because its tensors never left.
+    /// Waits until the peers that the step has pushed to have accepted their connections. A connection that can't be made fails
+    /// the step, because its tensors were never sent.
     pub async fn delivered(&self) -> Result<()> {
         let links: SmallVec<[Arc<dyn PeerLink>; 2]> =
             self.receivers.lock().iter().map(|receiver| receiver.link.clone()).collect();
@@ -145,7 +145,7 @@ impl StepState {
         Ok(())
     }
 
-    /// Returns the keys of some of the receives that wait and satisfy a condition, at most `count`.
+    /// Returns the keys of some of the waiting receives that satisfy a condition, at most `count`.
     pub fn waiting_keys(&self, count: usize, condition: impl Fn(&RendezvousKey) -> bool) -> Vec<RendezvousKey> {
         let found = RefCell::new(Vec::new());
         self.local.any_waiting(|key| {
@@ -162,7 +162,7 @@ impl StepState {
     /// Fails the step if it waits for a tensor of one of these devices; returns whether it does.
     pub fn fail_waiting_for(&self, incarnations: &[u64], because: &Status) -> bool {
         let is_from = |key: &RendezvousKey| incarnations.contains(&key.source_incarnation());
-        // The first by name, so that a simulation repeats.
+        // The first by name, so that a simulation is reproducible.
         let mut keys = self.waiting_keys(NAMED_KEYS_MAX, is_from);
         keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         let Some(key) = keys.into_iter().next() else { return false };
@@ -180,7 +180,7 @@ impl StepState {
         true
     }
 
-    /// Notes that a connection to a task with these devices was lost, and fails the step if it waits for that task.
+    /// Records that a connection to a task with these devices was lost, and fails the step if it waits for that task.
     pub fn lose(&self, incarnations: &[u64], status: &Status) {
         if incarnations.is_empty() {
             return;
@@ -212,7 +212,7 @@ impl StepState {
     }
 }
 
-/// The rendezvous of a step that talks to no other task is the step itself.
+/// The rendezvous of a step that communicates with no other task is the step itself.
 impl Rendezvous for StepState {
     fn send(&self, key: &RendezvousKey, tensor: Tensor, is_dead: bool) -> Result<()> {
         self.local.send(key, tensor, is_dead)
@@ -232,10 +232,10 @@ pub(crate) trait Transfers: Send + Sync {
     /// Returns the name of this task in the cluster.
     fn task(&self) -> &str;
 
-    /// Returns what the task counts.
+    /// Returns the task's counters.
     fn metrics(&self) -> &Arc<TaskMetrics>;
 
-    /// Returns whether there is no other task, nor will be.
+    /// Returns whether the cluster has no other task.
     fn is_alone(&self) -> bool;
 
     /// Returns a task's address.
@@ -244,16 +244,16 @@ pub(crate) trait Transfers: Send + Sync {
     /// Returns a task's worker.
     fn worker(&self, task: &str) -> Result<Arc<dyn WorkerInterface>>;
 
-    /// Returns the same for another cluster, in which this task is `task`.
+    /// Returns the transfers for another cluster, in which this task is `task`.
     fn for_cluster(&self, cluster: ClusterSpec, task: String) -> Arc<dyn Transfers>;
 
-    /// Makes what the nodes of a step send to and receive from.
+    /// Returns the rendezvous for the nodes of a step.
     fn rendezvous(self: Arc<Self>, step: Arc<StepState>) -> Arc<dyn Rendezvous>;
 
-    /// Drops what waits to be pushed for a step that was cancelled or has failed, or that is over everywhere.
+    /// Drops the queued pushes of a step that was cancelled, has failed, or is over on all tasks.
     fn forget_step(&self, step_id: i64);
 
-    /// Returns whether tensors may come without being asked for, so that steps that wait for them need looking after.
+    /// Returns whether tensors may be pushed, so that steps that wait for them need a watch.
     fn may_be_pushed_to(&self) -> bool;
 
     /// Returns the connection over which the task with this device pushes, if there is one.
@@ -263,24 +263,24 @@ pub(crate) trait Transfers: Send + Sync {
     fn reach(&self, task: &str, incarnation: u64) -> Answer<()>;
 }
 
-/// A connection over which tensors go to another task as soon as they are there.
+/// A connection over which tensors are pushed to another task.
 pub(crate) trait PeerLink: Any + Send + Sync {
-    /// Returns what tells it from others.
+    /// Returns the connection's unique number.
     fn id(&self) -> LinkId;
 
-    /// Returns whether the peer has greeted, and the connection lasts.
+    /// Returns whether the peer has greeted and the connection is open.
     fn is_greeted(&self) -> bool;
 
-    /// Waits until the peer has greeted; an error is why it never will.
+    /// Waits until the peer has greeted; an error says why it never will.
     fn settled(self: Arc<Self>) -> BoxFuture<'static, Result<()>>;
 
-    /// Asks the peer how far it is with steps whose tensors are waited for.
+    /// Asks the peer for its progress in steps whose tensors are awaited.
     fn ask_progress(&self, id: u64, steps: &[i64]) -> Result<()>;
 }
 
 /// A task that a step pushes tensors to.
 pub(crate) struct Receiver {
-    /// Where it is.
+    /// Its address.
     pub address: Arc<str>,
     /// The key of the first tensor, which names the task.
     pub key: RendezvousKey,
@@ -289,10 +289,10 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Says in a status which task could not be reached, and by whom.
+    /// Adds to a status which task could not be reached, and by which.
     pub fn unreachable_from(&self, task: &str, status: &Status) -> Status {
         let receiver = task_of(self.key.destination_device());
-        // The incarnation behind it tells people nothing.
+        // The incarnation after it means nothing to people.
         let place = self.address.split('#').next().unwrap_or_default();
         let place = place.split_once(':').map_or(place, |(_, place)| place);
         Status::new(

@@ -1,4 +1,4 @@
-//! What a worker tells people of itself: its variables and queues, the steps under way, and whom they wait for.
+//! A worker's state for monitoring: its variables and queues, the active steps, and the tasks that they wait for.
 
 use super::Worker;
 use crate::device::task_of;
@@ -6,7 +6,7 @@ use kernel::Holdings;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-/// How many steps under way are looked at, and how many of the receives of each.
+/// The most active steps that are examined, and the most receives of each.
 const STEPS_MAX: usize = 64;
 const KEYS_MAX: usize = 64;
 
@@ -18,7 +18,7 @@ pub(crate) struct WorkerSurvey {
     pub num_steps: usize,
     /// The requests that wait in them for tensors.
     pub num_waiting_requests: usize,
-    /// The steps that wait for other tasks, those that began first at the front.
+    /// The steps that wait for other tasks, oldest first.
     pub waits: Vec<StepWait>,
     /// The variables and queues, by name.
     pub holdings: Vec<(String, Holdings)>,

@@ -1,22 +1,23 @@
-//! [`Watch`]: looks after steps that wait for tensors of other tasks, so that none waits for what never comes.
+//! [`Watch`]: watches steps that wait for tensors of other tasks, so that none waits for a tensor that will never arrive.
 //!
-//! A pushed tensor has no request behind it whose end would tell. These are the ways in which one may not arrive, and what ends
+//! A pushed tensor has no request behind it whose end would report a failure. It can be lost in these ways, each of which ends
 //! the wait:
 //!
-//! - The sender can't connect. Its part of the step does not end well before the receiver has greeted it, so its master is told
-//!   that it could not deliver.
-//! - The connection breaks. Both sides notice within ten seconds (`connection_options`). The sender fails the steps that pushed
-//!   over it and are not over. The receiver fails those that wait for that peer, or will, and those that have not begun and
-//!   were pushed something.
-//! - The tensor is lost together with the connection before the receiver has heard of the step at all. So a step that waits for
-//!   longer than the interval of this watch asks the sender how far it is. The answer comes after all that was pushed before, on
-//!   the same connection: if the sender's part is over and the tensor is not there, it is lost. If the sender can't be reached
-//!   or was restarted, the step fails with that.
-//! - The sender says that it doesn't know the step. That is right until its master has told it, which may take long when feeds are
-//!   large. Only if a connection to it was lost shortly before is it held against it, after [`UNKNOWN_MAX`] questions.
+//! - The sender can't connect. Its part of the step doesn't succeed before the receiver has greeted it, so its master gets an
+//!   error.
+//! - The connection breaks. Both sides detect that within ten seconds (`connection_options`). The sender fails the active steps
+//!   that pushed over it. The receiver fails those that wait for that peer, or will, and those that have not begun and have
+//!   received pushes.
+//! - The tensor is lost together with the connection before the receiver has heard of the step. So a step that waits for longer
+//!   than this watch's interval asks the sender for its progress. The answer comes after all earlier pushes, on the same
+//!   connection: if the sender's part is over and the tensor isn't there, it is lost. If the sender can't be reached or was
+//!   restarted, the step fails with that error.
+//! - The sender says that it doesn't know the step. That is normal until its master has started it there, which may take long if
+//!   feeds are large. It counts as a failure only if a connection to the sender was lost shortly before, after [`UNKNOWN_MAX`]
+//!   questions.
 //!
-//! A peer that is connected and answers nothing, such as one that was stopped with a signal, fails nothing: it may go on, and
-//! TensorFlow would wait, too. Lines name it (`stream`, and `grpc/client.rs` for TensorFlow's tasks).
+//! A connected peer that doesn't answer, such as a suspended process, fails nothing: it may continue, and TensorFlow would wait,
+//! too. Log lines name it (`stream`, and `grpc/client.rs` for TensorFlow's tasks).
 
 use super::Worker;
 use super::step_state::{LinkId, PeerLink, StepProgress, Transfers};
@@ -32,19 +33,19 @@ use tensor::Status;
 /// How often a sender may say that it doesn't know a step, after a connection to it was lost.
 const UNKNOWN_MAX: u32 = 6;
 
-/// How many looks before a step began a connection may have been lost with tensors for it.
+/// How many checks before a step began a connection may have been lost with tensors for it.
 const LOST_LOOKS: u64 = 12;
 
-/// How many receives of a step are looked at.
+/// The most receives of a step that are examined.
 const KEYS_MAX: usize = 1 << 10;
 
-/// How many steps one question is about.
+/// The most steps in one question.
 const STEPS_MAX: usize = 1 << 10;
 
-/// How many devices of lost peers are remembered.
+/// The most devices of lost peers that are remembered.
 const LOST_MAX: usize = 1 << 12;
 
-/// Looks at the steps of a worker every `interval`, until the worker is dropped.
+/// Checks the steps of a worker every `interval`, until the worker is dropped.
 pub(crate) async fn watch(worker: Weak<Worker>, interval: Duration) {
     loop {
         sleep(interval).await;
@@ -53,7 +54,7 @@ pub(crate) async fn watch(worker: Weak<Worker>, interval: Duration) {
     }
 }
 
-/// What is known of steps that wait.
+/// The watch's knowledge of waiting steps.
 #[derive(Default)]
 pub(super) struct Watch {
     state: Mutex<State>,
@@ -61,25 +62,25 @@ pub(super) struct Watch {
 
 #[derive(Default)]
 struct State {
-    /// Counts the looks.
+    /// Counts the checks.
     now: u64,
-    /// The steps that waited at the last look.
+    /// The steps that waited at the last check.
     waits: HashMap<i64, Wait>,
-    /// What peers were asked and have not answered, by a device of theirs.
+    /// The unanswered questions to peers, by a device of theirs.
     questions: HashMap<u64, Question>,
     next_question: u64,
     /// The devices of peers that are being connected to.
     reaching: HashSet<u64>,
-    /// At which look a connection to a device's task was last found to be lost.
+    /// The check at which a connection to a device's task was last found to be lost.
     lost: HashMap<u64, u64>,
 }
 
 /// A step that waits.
 #[derive(Clone, Copy)]
 struct Wait {
-    /// The look at which it was first seen to.
+    /// The check at which it was first seen waiting.
     since: u64,
-    /// How often the sender has said in turn that it doesn't know the step.
+    /// How often in a row the sender has said that it doesn't know the step.
     num_unknown: u32,
 }
 
@@ -97,7 +98,7 @@ struct Sender {
 }
 
 impl Watch {
-    /// Notes that a connection to a task with these devices was lost.
+    /// Records that a connection to a task with these devices was lost.
     pub fn peer_lost(&self, incarnations: &[u64]) {
         let mut state = self.state.lock();
         let now = state.now;
@@ -113,7 +114,7 @@ impl Watch {
 }
 
 impl State {
-    /// Decides whether the answer of a peer to a question means that a tensor never comes; returns why.
+    /// Decides whether a peer's answer means that a tensor will never arrive; returns why.
     fn judge(&mut self, incarnation: u64, step_id: i64, progress: StepProgress) -> Option<Status> {
         let wait = self.waits.get_mut(&step_id)?;
         match progress {
@@ -140,7 +141,7 @@ impl State {
 }
 
 impl Worker {
-    /// Asks the tasks for whose tensors steps have waited since the last look.
+    /// Asks the tasks for whose tensors steps have waited since the last check.
     pub(super) fn look_at_waiting_steps(self: &Arc<Self>) {
         if !self.transfers.may_be_pushed_to() {
             return;
@@ -180,7 +181,7 @@ impl Worker {
         }
     }
 
-    /// Asks a peer how far it is with steps, unless it owes an answer already.
+    /// Asks a peer for its progress in steps, unless it owes an answer already.
     fn ask(&self, incarnation: u64, link: &dyn PeerLink, steps: Vec<i64>) {
         let id = {
             let mut state = self.watch.state.lock();
@@ -192,11 +193,11 @@ impl Worker {
             state.questions.insert(incarnation, Question { id, link: link.id(), steps: steps.clone() });
             id
         };
-        // If it can't be sent, the connection ends, which is told to the steps.
+        // If it can't be sent, the connection closes, which is reported to the steps.
         let _ = link.ask_progress(id, &steps);
     }
 
-    /// Connects to a task to which there is no stream, to ask it the next time. If it can't be reached, the steps fail.
+    /// Connects to a task without a stream, to ask it the next time. If it can't be reached, the steps fail.
     fn reach(self: &Arc<Self>, incarnation: u64, sender: Sender) {
         if !self.watch.state.lock().reaching.insert(incarnation) {
             return;
@@ -220,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// Takes the answer of a task with these devices to a question how far it is with steps.
+    /// Handles the answer of a task with these devices about its progress in steps.
     pub(crate) fn told_progress(&self, incarnations: &[u64], id: u64, steps: &[(i64, StepProgress)]) {
         let mut failed = Vec::new();
         {
@@ -270,7 +271,7 @@ mod tests {
         assert!(state.judge(DEVICE, STEP + 1, StepProgress::Over).is_none(), "nobody waits in it any more");
     }
 
-    /// Starts two tasks whose steps nobody but the test looks after.
+    /// Starts two tasks whose steps only the test watches.
     fn two_tasks() -> (Server, Server) {
         let ports: [u16; 2] = {
             let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -298,7 +299,7 @@ mod tests {
         outcome
     }
 
-    /// Looks until the wait has ended: first a stream is opened, then the sender is asked.
+    /// Checks until the wait has ended: first a stream is opened, then the sender is asked.
     async fn look_until_ended(worker: &Arc<Worker>, mut outcome: oneshot::Receiver<Status>) -> Status {
         loop {
             worker.look_at_waiting_steps();
@@ -320,7 +321,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(!receiver.worker().steps.find(STEP).unwrap().cancellation.is_cancelled(), "its sender goes on");
-        // The sender's part is over, and its tensor is not there.
+        // The sender's part is over, and its tensor isn't there.
         sender.worker().steps.cleanup(STEP);
         let status = look_until_ended(receiver.worker(), outcome).await;
         assert_eq!(status.code(), Code::Unavailable);

@@ -1,7 +1,7 @@
-//! The canned estimators: networks, linear models, both together, and baselines, over feature columns.
+//! The canned estimators: neural networks, linear models, both combined, and baselines, on feature columns.
 //!
-//! Variables, checkpoints, losses and optimizers are those of TensorFlow's `DNNClassifier` and its like, so that either goes on with what
-//! the other has trained.
+//! Variables, checkpoints, losses and optimizers are those of TensorFlow's `DNNClassifier` and its relatives, so that either can
+//! resume the other's training.
 
 use super::{Estimator, EstimatorSpec, Features, Head, Mode, RunConfig};
 use crate::compose::{self, kept};
@@ -17,7 +17,7 @@ use graph::{Graph, Operation, Output};
 use std::sync::Arc;
 use tensor::{DType, Result, Status};
 
-/// Makes an optimizer for a graph.
+/// Creates an optimizer for a graph.
 ///
 /// ```
 /// use ferroflow::estimator::OptimizerFn;
@@ -29,7 +29,7 @@ use tensor::{DType, Result, Status};
 /// ```
 pub type OptimizerFn = Arc<dyn Fn() -> Box<dyn Optimizer> + Send + Sync>;
 
-/// The network of a canned estimator: columns, hidden layers, and what happens between them.
+/// The network of a canned estimator: its columns, hidden layers, and their options.
 ///
 /// ```
 /// use ferroflow::estimator::Dnn;
@@ -41,20 +41,20 @@ pub type OptimizerFn = Arc<dyn Fn() -> Box<dyn Optimizer> + Send + Sync>;
 pub struct Dnn {
     /// The units of each hidden layer.
     pub hidden_units: Vec<i64>,
-    /// What the first layer sees: dense columns.
+    /// The inputs of the first layer: dense columns.
     pub feature_columns: Vec<FeatureColumn>,
-    /// What hidden layers end with.
+    /// The activation of hidden layers.
     pub activation: Activation,
-    /// The share of units that training leaves out at random.
+    /// The fraction of units that dropout drops in training.
     pub dropout: Option<f64>,
-    /// Whether hidden layers are normalized over the batch.
+    /// Whether hidden layers have batch normalization.
     pub batch_norm: bool,
-    /// Makes the optimizer; Adagrad unless told otherwise.
+    /// Creates the optimizer; the default is Adagrad.
     pub optimizer: Option<OptimizerFn>,
 }
 
 impl Dnn {
-    /// Makes a network with TensorFlow's defaults.
+    /// Returns a network with TensorFlow's defaults.
     ///
     /// ```
     /// use ferroflow::estimator::Dnn;
@@ -107,16 +107,16 @@ impl Dnn {
 /// ```
 #[derive(Clone)]
 pub struct Linear {
-    /// What is weighed.
+    /// The columns.
     pub feature_columns: Vec<FeatureColumn>,
-    /// How the weights of several values of one row become one number.
+    /// How the weights of several values in a row are combined.
     pub sparse_combiner: Combiner,
-    /// Makes the optimizer; Ftrl unless told otherwise.
+    /// Creates the optimizer; the default is Ftrl.
     pub optimizer: Option<OptimizerFn>,
 }
 
 impl Linear {
-    /// Makes a linear model with TensorFlow's defaults.
+    /// Returns a linear model with TensorFlow's defaults.
     ///
     /// ```
     /// use ferroflow::estimator::Linear;
@@ -132,25 +132,25 @@ impl Linear {
         linear_model(features, &self.feature_columns, options)
     }
 
-    /// Returns the rate of the default optimizer, which is smaller the more columns there are.
+    /// Returns the learning rate of the default optimizer, which decreases with the number of columns.
     fn rate(&self, at_most: f64) -> f64 {
         at_most.min(1.0 / (self.feature_columns.len().max(1) as f64).sqrt())
     }
 }
 
-/// The names of the scopes, by which the variables of the two parts are told apart.
+/// The scopes that distinguish the variables of the two parts.
 const DNN: &str = "dnn";
 const LINEAR: &str = "linear";
 const BASELINE: &str = "baseline";
 
-/// What stands between a variable's name and that of its slot in checkpoints of a model that is nothing but a network: TensorFlow makes
-/// the slots inside the partitioned scope of the model.
+/// The text between the names of a variable and its slot in checkpoints of a pure network: TensorFlow creates the slots inside
+/// the model's partitioned scope.
 const DNN_SLOTS: &str = "t_0/";
 
 /// The same for a linear model.
 const LINEAR_SLOTS: &str = "part_0/";
 
-/// Builds the first layer as TensorFlow names it.
+/// Builds the first layer with TensorFlow's names.
 #[track_caller]
 fn input_in_scope(features: &Features, columns: &[FeatureColumn]) -> Output {
     let Some(graph) = features.graph() else { return input_layer(features, columns) };
@@ -166,7 +166,7 @@ fn tell_of_layer(name: &str, layer: &Output) {
     summary::histogram(&format!("{name}/activation"), layer);
 }
 
-/// Adds the operation that minimizes a loss by the variables of a scope.
+/// Adds the operation that minimizes a loss over the variables of a scope.
 fn minimize(optimizer: &dyn Optimizer, loss: &Output, scope: &str, step: Option<&Variable>) -> Result<Operation> {
     optimizer.minimize_with(loss, step, &options_of(loss, scope)?)
 }
@@ -223,7 +223,7 @@ fn optimizer(given: &Option<OptimizerFn>, default: impl FnOnce() -> Box<dyn Opti
     given.as_ref().map_or_else(default, |given| given())
 }
 
-/// What is built for a canned estimator: its logits, and what trains them.
+/// The parts of a canned estimator: its logits, and how to train them.
 trait Canned: Clone + Send + Sync + 'static {
     fn spec(&self, features: &Features, labels: Option<&Output>, mode: Mode, head: &Head) -> Result<EstimatorSpec>;
 
@@ -268,7 +268,7 @@ impl Canned for Linear {
     }
 }
 
-/// A linear model beside a network.
+/// A linear model combined with a network.
 #[derive(Clone)]
 struct Combined {
     linear: Linear,
@@ -314,7 +314,7 @@ impl Canned for Combined {
     }
 }
 
-/// A bias alone.
+/// A bias only.
 #[derive(Clone, Default)]
 struct Baseline {
     optimizer: Option<OptimizerFn>,
@@ -359,7 +359,7 @@ macro_rules! estimators {
         /// ```
         #[derive(Clone)]
         pub struct $name {
-            /// What comes behind the logits: the classes or numbers, the loss, weights of rows, names of labels.
+            /// The part after the logits: the classes or numbers, the loss, weights of rows, names of labels.
             pub head: Head,
             $(
                 /// This part of the model.
@@ -368,7 +368,7 @@ macro_rules! estimators {
         }
 
         impl $name {
-            /// Makes the model with TensorFlow's defaults.
+            /// Returns the model with TensorFlow's defaults.
             ///
             /// ```
             #[doc = concat!("use ferroflow::estimator::", stringify!($name), ";")]
@@ -382,7 +382,7 @@ macro_rules! estimators {
                 $name { head: $head, $($field: $init),* }
             }
 
-            /// Makes the estimator.
+            /// Returns the estimator.
             ///
             /// ```
             #[doc = concat!("use ferroflow::estimator::{", stringify!($name), ", RunConfig};")]
@@ -401,39 +401,39 @@ macro_rules! estimators {
 }
 
 estimators! {
-    /// A network that tells two classes apart, or more with another head.
+    /// A network for binary classification, or for more classes with another head.
     DNNClassifier: Head::binary(), { dnn: Dnn = Dnn::new(hidden_units, feature_columns); },
         (hidden_units: &[i64], feature_columns: &[FeatureColumn]) => |model| model.dnn,
         "DNNClassifier::new(&[8], &[numeric_column(\"age\").into()])";
-    /// A network that predicts numbers.
+    /// A network for regression.
     DNNRegressor: Head::regression(1), { dnn: Dnn = Dnn::new(hidden_units, feature_columns); },
         (hidden_units: &[i64], feature_columns: &[FeatureColumn]) => |model| model.dnn,
         "DNNRegressor::new(&[8], &[numeric_column(\"age\").into()])";
-    /// A linear model that tells two classes apart, or more with another head.
+    /// A linear model for binary classification, or for more classes with another head.
     LinearClassifier: Head::binary(), { linear: Linear = Linear::new(feature_columns); },
         (feature_columns: &[FeatureColumn]) => |model| model.linear,
         "LinearClassifier::new(&[numeric_column(\"age\").into()])";
-    /// A linear model that predicts numbers.
+    /// A linear model for regression.
     LinearRegressor: Head::regression(1), { linear: Linear = Linear::new(feature_columns); },
         (feature_columns: &[FeatureColumn]) => |model| model.linear,
         "LinearRegressor::new(&[numeric_column(\"age\").into()])";
-    /// A linear model beside a network, wide and deep, that tell two classes apart, or more with another head.
+    /// A linear model combined with a network, wide and deep, for binary classification, or for more classes with another head.
     DNNLinearCombinedClassifier: Head::binary(),
         { linear: Linear = Linear::new(linear_feature_columns); dnn: Dnn = Dnn::new(dnn_hidden_units, dnn_feature_columns); },
         (linear_feature_columns: &[FeatureColumn], dnn_feature_columns: &[FeatureColumn], dnn_hidden_units: &[i64]) =>
         |model| Combined { linear: model.linear, dnn: model.dnn },
         "DNNLinearCombinedClassifier::new(&[], &[numeric_column(\"age\").into()], &[8])";
-    /// A linear model beside a network that predict numbers.
+    /// A linear model combined with a network for regression.
     DNNLinearCombinedRegressor: Head::regression(1),
         { linear: Linear = Linear::new(linear_feature_columns); dnn: Dnn = Dnn::new(dnn_hidden_units, dnn_feature_columns); },
         (linear_feature_columns: &[FeatureColumn], dnn_feature_columns: &[FeatureColumn], dnn_hidden_units: &[i64]) =>
         |model| Combined { linear: model.linear, dnn: model.dnn },
         "DNNLinearCombinedRegressor::new(&[], &[numeric_column(\"age\").into()], &[8])";
-    /// Predicts how frequent each class is, whatever the features: what every other model must surpass.
+    /// Predicts the frequency of each class, whatever the features: the baseline for classifiers.
     BaselineClassifier: Head::binary(), { optimizer: Option<OptimizerFn> = None; },
         () => |model| Baseline { optimizer: model.optimizer },
         "BaselineClassifier::new()";
-    /// Predicts the mean, whatever the features: what every other model must surpass.
+    /// Predicts the mean, whatever the features: the baseline for regressors.
     BaselineRegressor: Head::regression(1), { optimizer: Option<OptimizerFn> = None; },
         () => |model| Baseline { optimizer: model.optimizer },
         "BaselineRegressor::new()";

@@ -1,4 +1,4 @@
-//! Hooks that end a training early, by what evaluations have measured: they read the events that evaluations have written.
+//! Hooks that end training early, based on the metrics in the evaluations' event files.
 
 use super::Estimator;
 use crate::session::Session;
@@ -13,23 +13,23 @@ use storage::event::EventsReader;
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Code, Result, Status, Tensor};
 
-/// What all workers look at: TensorFlow's name, so that its workers see it, too.
+/// The variable that all workers check: TensorFlow's name, so that its workers check it, too.
 const STOP: &str = "signal_early_stopping/STOP";
 
-/// When a training ends early.
+/// The condition for ending training early.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Condition {
-    /// The metric hasn't become smaller for so many steps.
+    /// The metric hasn't decreased for this many steps.
     NoDecrease(i64),
-    /// The metric hasn't become larger for so many steps.
+    /// The metric hasn't increased for this many steps.
     NoIncrease(i64),
-    /// The metric is above this.
+    /// The metric is above this threshold.
     Higher(f64),
-    /// The metric is below this.
+    /// The metric is below this threshold.
     Lower(f64),
 }
 
-/// Ends a training early, on every worker. The chief decides.
+/// Ends training early, on every worker. The chief decides.
 ///
 /// ```no_run
 /// use ferroflow::estimator::{Estimator, TrainSpec, stop_if_no_decrease_hook};
@@ -71,13 +71,13 @@ macro_rules! hooks {
 }
 
 hooks! {
-    /// Ends the training when a metric hasn't become smaller for so many steps.
+    /// Ends training when a metric hasn't decreased for this many steps.
     stop_if_no_decrease_hook(max_steps_without_decrease: i64) => NoDecrease;
-    /// Ends the training when a metric hasn't become larger for so many steps.
+    /// Ends training when a metric hasn't increased for this many steps.
     stop_if_no_increase_hook(max_steps_without_increase: i64) => NoIncrease;
-    /// Ends the training when a metric is above a threshold.
+    /// Ends training when a metric is above a threshold.
     stop_if_higher_hook(threshold: f64) => Higher;
-    /// Ends the training when a metric is below a threshold.
+    /// Ends training when a metric is below a threshold.
     stop_if_lower_hook(threshold: f64) => Lower;
 }
 
@@ -111,7 +111,7 @@ impl EarlyStoppingHook {
         self
     }
 
-    /// Leaves out evaluations before this global step.
+    /// Ignores evaluations before this global step.
     ///
     /// ```no_run
     /// use ferroflow::estimator::{EarlyStoppingHook, Estimator, stop_if_no_increase_hook};
@@ -125,7 +125,7 @@ impl EarlyStoppingHook {
         self
     }
 
-    /// Sets how often the chief looks; every minute unless told otherwise.
+    /// Sets how often the chief checks; the default is every minute.
     ///
     /// ```no_run
     /// use ferroflow::estimator::{EarlyStoppingHook, Estimator, stop_if_lower_hook};
@@ -159,7 +159,7 @@ impl SessionRunHook for EarlyStoppingHook {
     }
 
     fn after_create_session(&mut self, session: &Session, _coordinator: &Coordinator) -> Result<()> {
-        // A training that goes on after one was ended early has it restored.
+        // A training that resumes after an early stop restores it as true.
         match &self.stop {
             Some(stop) if self.is_chief => session.run_ops(&[stop.initializer()]),
             _ => Ok(()),
@@ -194,7 +194,7 @@ impl SessionRunHook for EarlyStoppingHook {
 }
 
 impl Condition {
-    /// Returns why the training should end, by the metric at global steps.
+    /// Returns why the training should end, given the metric at global steps.
     fn reason(self, measured: &BTreeMap<i64, f64>, min_steps: i64) -> Option<String> {
         let mut best: Option<(i64, f64)> = None;
         for (&step, &value) in measured.range(min_steps..) {
@@ -224,7 +224,7 @@ impl Condition {
     }
 }
 
-/// Reads a metric from the event files of a directory, by global step. Without the directory nothing was measured yet.
+/// Reads a metric from the event files of a directory, by global step. If there is no directory, nothing was measured yet.
 fn measured(directory: &str, metric: &str) -> Result<BTreeMap<i64, f64>> {
     let files = FileSystems::all();
     let mut names = match files.list(directory) {
@@ -243,7 +243,7 @@ fn measured(directory: &str, metric: &str) -> Result<BTreeMap<i64, f64>> {
             let event = match reader.next_event() {
                 Ok(Some(event)) => event,
                 Ok(None) => break,
-                // Somebody is about to write the rest.
+                // The rest is about to be written.
                 Err(status) if status.code() == Code::DataLoss || status.code() == Code::OutOfRange => break,
                 Err(status) => return Err(failed(status)),
             };

@@ -1,4 +1,4 @@
-//! [`Estimator`]: a model with its life: trained, evaluated, asked and exported.
+//! [`Estimator`]: trains, evaluates and exports a model, and predicts with it.
 
 use super::input::Drawn;
 use super::warm_start::WarmStartSettings;
@@ -18,7 +18,7 @@ use tensor::{Code, Result, Status, Tensor};
 /// The model function with its parameters.
 type ModelFn = dyn Fn(&Features, Option<&Output>, Mode) -> Result<EstimatorSpec> + Send + Sync;
 
-/// A model with its life: trained, evaluated, asked and exported. Every call builds a graph of its own and goes on from the newest
+/// Trains, evaluates and exports a model, and predicts with it. Every call builds a graph of its own, and resumes from the newest
 /// checkpoint of the model's directory.
 ///
 /// ```
@@ -66,15 +66,15 @@ pub struct Estimator {
     writers: Arc<Mutex<BTreeMap<String, FileWriter>>>,
 }
 
-/// A model as it is in a graph.
+/// A model in a graph.
 pub(super) struct Model {
     pub spec: EstimatorSpec,
-    /// Starts the input over.
+    /// Restarts the input.
     pub input: Option<Operation>,
 }
 
 impl Estimator {
-    /// Makes an estimator of a model function and the parameters that it is called with.
+    /// Returns an estimator of a model function and the parameters to call it with.
     ///
     /// ```
     /// use ferroflow::estimator::{Estimator, EstimatorSpec, RunConfig};
@@ -110,7 +110,7 @@ impl Estimator {
         })
     }
 
-    /// Has the first training start from values of another model's checkpoint.
+    /// Initializes the first training from another model's checkpoint.
     ///
     /// ```
     /// use ferroflow::estimator::{Estimator, EstimatorSpec, RunConfig, WarmStartSettings};
@@ -150,7 +150,7 @@ impl Estimator {
         &self.config
     }
 
-    /// Returns the newest checkpoint, when there is one.
+    /// Returns the newest checkpoint, if there is one.
     ///
     /// ```
     /// use ferroflow::estimator::{Estimator, EstimatorSpec, RunConfig};
@@ -198,11 +198,11 @@ impl Estimator {
         Status::not_found(format!("there is no checkpoint in {}: the model isn't trained yet", self.model_dir))
     }
 
-    /// Builds the model, with its input, in a graph.
+    /// Builds the model with its input in a graph.
     pub(super) fn build(&self, graph: &Graph, mode: Mode, input_fn: &dyn Fn(&Graph) -> Input) -> Result<Model> {
         create_global_step(graph);
         let Drawn { features, labels, initializer } = input_fn(graph).draw(graph)?;
-        // What is evaluated with may be predicted for, too: then the model doesn't see the labels.
+        // Evaluation inputs can be used for predictions, too; the model doesn't get the labels.
         let labels = labels.filter(|_| mode != Mode::Predict);
         let spec = self.call(graph, &features, labels.as_ref(), mode)?;
         Ok(Model { spec, input: initializer })
@@ -226,14 +226,14 @@ impl Estimator {
     ) -> Result<EstimatorSpec> {
         match (self.model_fn)(features, labels, mode) {
             Ok(spec) => spec.check(graph, mode),
-            // A mistake that is in the graph was first, and has the line of the model function.
+            // A mistake that is already in the graph came first, and has the line of the model function.
             Err(status) => graph.finish().and(Err(status)),
         }
         // That of a canned estimator is in the library.
         .map_err(|status| status.append(format!(" [estimator made at {}]", self.caller)))
     }
 
-    /// Returns the event file of evaluations in a directory below the model's.
+    /// Returns the event writer of evaluations in a subdirectory of the model's directory.
     pub(super) fn writer(&self, directory: &str) -> Result<FileWriter> {
         let directory = path::join(&self.model_dir, directory);
         let mut writers = self.writers.lock();
@@ -245,7 +245,7 @@ impl Estimator {
         Ok(writer)
     }
 
-    /// Returns the global step of the newest checkpoint; 0 when there is none.
+    /// Returns the global step of the newest checkpoint; 0 if there is none.
     pub(super) fn trained_steps(&self) -> Result<i64> {
         match self.latest_checkpoint()? {
             None => Ok(0),
@@ -257,7 +257,7 @@ impl Estimator {
     }
 }
 
-/// Makes a directory for a model that has none.
+/// Creates a directory for a model that has none.
 fn temporary_directory() -> Result<String> {
     let files = FileSystems::all();
     let base = std::env::temp_dir().to_string_lossy().into_owned();

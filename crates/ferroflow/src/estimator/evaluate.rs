@@ -11,13 +11,13 @@ use proto::Summary;
 use std::collections::BTreeMap;
 use tensor::{Code, DType, Result, Status, Tensor};
 
-/// What the loss is called among the metrics.
+/// The name of the loss among the metrics.
 const LOSS: &str = "loss";
 
-/// What the global step is called among the metrics.
+/// The name of the global step among the metrics.
 const GLOBAL_STEP: &str = "global_step";
 
-/// How an evaluation goes.
+/// Options of an evaluation.
 ///
 /// ```
 /// use ferroflow::estimator::EvalOptions;
@@ -26,18 +26,18 @@ const GLOBAL_STEP: &str = "global_step";
 /// ```
 #[derive(Default)]
 pub struct EvalOptions {
-    /// How many batches are looked at; all there are if not given.
+    /// The number of batches; by default all.
     pub steps: Option<u64>,
-    /// The checkpoint; the newest if not given.
+    /// The checkpoint; by default the newest.
     pub checkpoint_path: Option<String>,
-    /// What distinguishes this evaluation from others: its events are in `eval_NAME`.
+    /// The name of this evaluation, which distinguishes it from others: its events are in `eval_NAME`.
     pub name: Option<String>,
-    /// What takes part in the evaluation.
+    /// The hooks of the evaluation.
     pub hooks: Vec<Box<dyn SessionRunHook>>,
 }
 
 impl EvalOptions {
-    /// Returns the directory, below the model's, of the events.
+    /// Returns the subdirectory of the model's directory for the events.
     pub(super) fn directory(&self) -> String {
         match self.name.as_deref() {
             None | Some("") => "eval".to_owned(),
@@ -47,8 +47,8 @@ impl EvalOptions {
 }
 
 impl Estimator {
-    /// Evaluates a checkpoint, and writes what it measures as events into `eval`. A model that was never trained is evaluated with its
-    /// first values. A metric whose value is a serialized summary, such as pictures, is written as that summary.
+    /// Evaluates a checkpoint, and writes the metrics as events to `eval`. An untrained model is evaluated with its initial
+    /// values. A metric whose value is a serialized summary, such as images, is written as that summary.
     ///
     /// ```no_run
     /// use ferroflow::estimator::{Estimator, EvalOptions, Input};
@@ -80,7 +80,7 @@ impl Estimator {
             measured.push((LOSS.to_owned(), metrics::mean(loss).build()));
         }
         let global_step = get_global_step(&graph)?.ok_or_else(|| Status::internal("the graph has no global step"))?;
-        // A hook's `end` has the session for the last time.
+        // A hook's `end` may use the session for the last time.
         let last = measured.iter().fold(RunArgs::new(), |args, (_, metric)| args.fetch(&metric.value));
         let (last_values, values) = FinalOpsHook::new(last.fetch(global_step.value()));
         let mut builder = MonitoredSession::training(&graph)
@@ -113,7 +113,7 @@ impl Estimator {
         Ok(evaluation)
     }
 
-    /// Logs what was measured, and writes it as events.
+    /// Logs the metrics, and writes them as events.
     fn tell(&self, directory: &str, checkpoint: Option<&str>, evaluation: &Evaluation) -> Result<()> {
         let step = evaluation.global_step()?;
         tracing::info!("{directory} of {}: {evaluation}", checkpoint.unwrap_or("first values"));
@@ -130,7 +130,8 @@ impl Estimator {
     }
 }
 
-/// Returns the summary that a metric is, such as pictures: then it is a serialized summary, whose tags become the metric's name.
+/// Returns the summary in a metric whose value is a serialized summary, such as images; its tags are replaced by the metric's
+/// name.
 fn summary_of(name: &str, value: &Tensor) -> Result<Option<Summary>> {
     if value.dtype() != DType::String || value.num_elements() != 1 {
         return Ok(None);

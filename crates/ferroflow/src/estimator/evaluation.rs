@@ -1,9 +1,9 @@
-//! [`Evaluation`]: what an evaluation measured.
+//! [`Evaluation`]: the result of an evaluation.
 
 use std::collections::BTreeMap;
 use tensor::{DType, Result, Status, Tensor};
 
-/// What an evaluation measured: the values of the metrics by name, `loss` and `global_step` among them.
+/// The result of an evaluation: the values of the metrics by name, including `loss` and `global_step`.
 ///
 /// ```
 /// use ferroflow::Tensor;
@@ -22,7 +22,7 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Returns a metric that is a single number, or an error that lists those there are.
+    /// Returns a scalar metric; the error for a missing one lists the existing ones.
     ///
     /// ```
     /// use ferroflow::estimator::Evaluation;
@@ -55,7 +55,7 @@ impl Evaluation {
         self.get("global_step").map(|step| step as i64)
     }
 
-    /// Returns the metrics that are single numbers.
+    /// Returns the scalar metrics.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (&str, f64)> {
         self.values.iter().filter_map(|(name, value)| Some((name.as_str(), number(value)?)))
     }

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{DType, PartialShape, Result, Status};
 
-/// The input of an exported model: what is fed, and the features that are made of it.
+/// The input of an exported model: the tensors to feed, and the features computed from them.
 ///
 /// ```
 /// use ferroflow::estimator::{Features, ServingInputReceiver};
@@ -27,9 +27,9 @@ use tensor::{DType, PartialShape, Result, Status};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ServingInputReceiver {
-    /// What the model is given.
+    /// The features.
     pub features: Features,
-    /// What is fed, by the names that the signature has for it.
+    /// The tensors to feed, by their names in the signature.
     pub receiver_tensors: Vec<(String, Output)>,
 }
 
@@ -43,7 +43,7 @@ pub struct ServingInputReceiver {
 /// ```
 pub type ServingInputFn = Arc<dyn Fn(&Graph) -> ServingInputReceiver + Send + Sync>;
 
-/// Returns an input for exported models that takes serialized `tf.train.Example`s, as `examples`.
+/// Returns an input for exported models that parses serialized `tf.train.Example`s, named `examples`.
 ///
 /// ```
 /// use ferroflow::data::FixedLenFeature;
@@ -67,7 +67,7 @@ pub fn build_parsing_serving_input_receiver_fn(features: &[FixedLenFeature]) -> 
     })
 }
 
-/// Returns an input for exported models that takes the features as they are.
+/// Returns an input for exported models that takes the features directly.
 ///
 /// ```
 /// use ferroflow::estimator::build_raw_serving_input_receiver_fn;
@@ -90,8 +90,8 @@ pub fn build_raw_serving_input_receiver_fn(features: &[(&str, DType, PartialShap
 }
 
 impl Estimator {
-    /// Exports the newest checkpoint as a SavedModel, into a directory of its own below `base` whose name is the time; returns it.
-    /// It is there as a whole or not at all, so that whoever serves from `base` never sees half of one.
+    /// Exports the newest checkpoint as a SavedModel, to a subdirectory of `base` that is named after the time; returns its path.
+    /// The directory appears only when it is complete, so a server of models in `base` never sees a partial one.
     ///
     /// ```no_run
     /// use ferroflow::estimator::{Estimator, build_raw_serving_input_receiver_fn};
@@ -108,14 +108,14 @@ impl Estimator {
         self.export_checkpoint(&directory, serving_input_receiver_fn, &checkpoint)
     }
 
-    /// Exports a checkpoint into a directory that isn't there yet.
+    /// Exports a checkpoint to a directory that doesn't exist yet.
     pub(super) fn export_checkpoint(
         &self,
         directory: &str,
         serving_input_receiver_fn: &ServingInputFn,
         checkpoint: &str,
     ) -> Result<String> {
-        // It says what is in the way before anything is built.
+        // This reports problems before anything is built.
         let builder = SavedModelBuilder::new(directory)?;
         let graph = self.new_graph();
         create_global_step(&graph);
@@ -131,7 +131,7 @@ impl Estimator {
         for (name, signature) in signatures(&receiver_tensors, &outputs)? {
             export = export.signature(&name, signature);
         }
-        // What initializes the exported model: the model function's own operation, or that of its tables.
+        // The operation that initializes the exported model: the model function's own, or that of its tables.
         let local_init = match spec.scaffold.local_init_op {
             Some(op) => {
                 export = export.main_op(&op);
@@ -150,7 +150,7 @@ impl Estimator {
     }
 }
 
-/// Returns a directory below `base` whose name is the time in seconds, or a little later: the newest model has the largest.
+/// Returns a subdirectory of `base` named after the time in seconds, or a little later: the newest model has the largest number.
 pub(super) fn timestamped(base: &str) -> Result<String> {
     let base = base.trim_end_matches('/');
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -170,10 +170,11 @@ pub(super) fn exported(base: &str) -> Result<Vec<u64>> {
     Ok(times)
 }
 
-/// What a classification's and a regression's signature calls its input.
+/// The input's name in classification and regression signatures.
 const INPUTS: &str = "inputs";
 
-/// Makes the signatures. Those that TensorFlow Serving asks with examples need an input that takes some; without one they are left out.
+/// Builds the signatures. Those that TensorFlow Serving calls with examples need an input that parses examples; otherwise they
+/// are left out.
 fn signatures(receivers: &[(String, Output)], outputs: &[(String, ExportOutput)]) -> Result<Vec<(String, Signature)>> {
     let examples = match receivers {
         [(_, one)] if one.dtype() == DType::String => Some(one),

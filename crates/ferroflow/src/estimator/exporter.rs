@@ -1,4 +1,4 @@
-//! Exporters: what [`train_and_evaluate`](super::train_and_evaluate) exports after evaluations.
+//! Exporters: export models after the evaluations of [`train_and_evaluate`](super::train_and_evaluate).
 
 use super::export::{exported, timestamped};
 use super::{Estimator, Evaluation, ServingInputFn};
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use storage::file_system::{FileSystem, FileSystems, path};
 use tensor::{Code, Result, Status};
 
-/// How many exported models are kept, unless told otherwise.
+/// The default number of exported models to keep.
 const EXPORTS_TO_KEEP: usize = 5;
 
-/// Where a [`BestExporter`] keeps what the best model reached, beside the models.
+/// The file with the best model's metrics, beside the models.
 const BEST_FILE: &str = "best_metrics.json";
 
-/// Exports a model after an evaluation, or doesn't.
+/// Decides after an evaluation whether to export the model, and exports it.
 ///
 /// ```
 /// use ferroflow::estimator::{Estimator, Evaluation, Exporter};
@@ -39,11 +39,11 @@ const BEST_FILE: &str = "best_metrics.json";
 /// }
 /// ```
 pub trait Exporter: Send {
-    /// Returns the name of the directory, below `export` in the model's, that the models go to.
+    /// Returns the name of the models' directory, in the directory `export` of the model's directory.
     fn name(&self) -> &str;
 
-    /// Exports a checkpoint that was evaluated, into a directory below `export_path`; returns it. After the last evaluation it is called
-    /// once more, if it wasn't known then that it was the last.
+    /// Exports an evaluated checkpoint to a subdirectory of `export_path`, which it returns. It is called again after the last
+    /// evaluation, if it wasn't known before that it was the last.
     fn export(
         &mut self,
         estimator: &Estimator,
@@ -54,7 +54,7 @@ pub trait Exporter: Send {
     ) -> Result<Option<String>>;
 }
 
-/// Exports every model that was evaluated.
+/// Exports every evaluated model.
 ///
 /// ```
 /// use ferroflow::estimator::{LatestExporter, build_raw_serving_input_receiver_fn};
@@ -67,13 +67,13 @@ pub trait Exporter: Send {
 pub struct LatestExporter {
     name: String,
     serving_input_receiver_fn: ServingInputFn,
-    /// How many models are kept; 0 means all.
+    /// The number of models to keep; 0 means all.
     pub exports_to_keep: usize,
     exported: Option<String>,
 }
 
 impl LatestExporter {
-    /// Makes an exporter that keeps the newest five.
+    /// Returns an exporter that keeps the newest five.
     ///
     /// ```
     /// use ferroflow::estimator::{LatestExporter, build_raw_serving_input_receiver_fn};
@@ -111,7 +111,7 @@ impl Exporter for LatestExporter {
     }
 }
 
-/// Exports the model at the end of the training.
+/// Exports the model at the end of training.
 ///
 /// ```
 /// use ferroflow::estimator::{FinalExporter, build_raw_serving_input_receiver_fn};
@@ -121,7 +121,7 @@ impl Exporter for LatestExporter {
 pub struct FinalExporter(LatestExporter);
 
 impl FinalExporter {
-    /// Makes an exporter.
+    /// Returns an exporter.
     ///
     /// ```
     /// use ferroflow::estimator::{Exporter, FinalExporter, build_raw_serving_input_receiver_fn};
@@ -153,11 +153,11 @@ impl Exporter for FinalExporter {
     }
 }
 
-/// Says whether a model, by its metrics that are single numbers, is better than the best before it.
+/// Decides, by the scalar metrics, whether a model is better than the best one before it.
 type IsBetter = Box<dyn Fn(&BTreeMap<String, f64>, &BTreeMap<String, f64>) -> bool + Send>;
 
-/// Exports a model when it is better than all before it. What the best one reached is kept beside the models, so that it is known after
-/// a restart.
+/// Exports a model if it is better than all before it. The best one's metrics are stored beside the models, so that they are
+/// known after a restart.
 ///
 /// ```
 /// use ferroflow::estimator::{BestExporter, build_raw_serving_input_receiver_fn};
@@ -168,13 +168,13 @@ type IsBetter = Box<dyn Fn(&BTreeMap<String, f64>, &BTreeMap<String, f64>) -> bo
 pub struct BestExporter {
     name: String,
     serving_input_receiver_fn: ServingInputFn,
-    /// How many models are kept; 0 means all.
+    /// The number of models to keep; 0 means all.
     pub exports_to_keep: usize,
     is_better: IsBetter,
 }
 
 impl BestExporter {
-    /// Makes an exporter of models whose loss is smaller than all before.
+    /// Returns an exporter of models with a lower loss than all before.
     ///
     /// ```
     /// use ferroflow::estimator::{BestExporter, build_raw_serving_input_receiver_fn};
@@ -190,7 +190,7 @@ impl BestExporter {
         BestExporter { name: name.to_owned(), serving_input_receiver_fn, exports_to_keep: EXPORTS_TO_KEEP, is_better }
     }
 
-    /// Sets what says, of the best metrics and the current ones, whether the current model is better.
+    /// Sets the comparison: it decides, given the best and the current metrics, whether the current model is better.
     ///
     /// ```
     /// use ferroflow::estimator::{BestExporter, build_raw_serving_input_receiver_fn};
@@ -229,7 +229,7 @@ impl Exporter for BestExporter {
             Err(status) if status.code() == Code::NotFound => None,
             Err(status) => return Err(status),
         };
-        // What is no number can't be written, and is never better.
+        // NaN can't be written, and is never better.
         let current: BTreeMap<String, f64> = evaluation
             .numbers()
             .filter(|(_, number)| number.is_finite())
@@ -248,7 +248,7 @@ impl Exporter for BestExporter {
     }
 }
 
-/// Deletes all but the newest models. One that can't be deleted stays, and a line says so.
+/// Deletes all except the newest models. If one can't be deleted, a line is logged.
 fn keep_newest(export_path: &str, count: usize) {
     let files = FileSystems::all();
     let times = exported(export_path).unwrap_or_default();

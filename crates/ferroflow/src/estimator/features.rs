@@ -1,11 +1,11 @@
-//! What model functions ask of [`Features`].
+//! Access to [`Features`] for model functions.
 
 use crate::feature_column::{Feature, Features};
 use graph::Output;
 use tensor::{Result, Status};
 
 impl Features {
-    /// Returns the tensor of a feature that every row has, or an error that lists the features there are.
+    /// Returns the tensor of a dense feature; the error for a missing one lists the existing ones.
     ///
     /// ```
     /// use ferroflow::feature_column::Features;

@@ -1,4 +1,4 @@
-//! [`Head`]: what comes behind the logits of a model: predictions, the loss, metrics and signatures, with TensorFlow's names.
+//! [`Head`]: the part of a model after its logits: predictions, the loss, metrics and signatures, with TensorFlow's names.
 
 use super::{EstimatorSpec, ExportOutput, Features, Mode};
 use crate::compose::{self, cast, kept, node, reduce_all, reshape};
@@ -12,7 +12,7 @@ use crate::train::expression::group;
 use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// What a head predicts.
+/// The kind of a head's predictions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Binary,
@@ -20,7 +20,7 @@ enum Kind {
     Regression(i64),
 }
 
-/// What comes behind the logits of a model: predictions, the loss, metrics and signatures, as those of TensorFlow's canned estimators.
+/// The part of a model after its logits: predictions, the loss, metrics and signatures, as in TensorFlow's canned estimators.
 ///
 /// ```
 /// use ferroflow::estimator::Head;
@@ -38,7 +38,7 @@ pub struct Head {
     loss_reduction: Reduction,
 }
 
-/// The loss with what it is made of.
+/// The loss and its components.
 struct Measured {
     loss: Output,
     unreduced: Output,
@@ -51,7 +51,7 @@ impl Head {
         Head { kind, weight_column: None, label_vocabulary: None, loss_reduction: Reduction::Sum }
     }
 
-    /// Tells two classes apart by one logit, with the sigmoid cross entropy. Labels are 0 and 1, or numbers between.
+    /// Returns a head for binary classification with one logit and the sigmoid cross entropy. Labels are from 0 to 1.
     ///
     /// ```
     /// assert_eq!(ferroflow::estimator::Head::binary().logits_dimension(), 1);
@@ -60,7 +60,8 @@ impl Head {
         Head::new(Kind::Binary)
     }
 
-    /// Tells more than two classes apart by a logit for each, with the softmax cross entropy. Labels are integers from 0 on.
+    /// Returns a head for more than two classes with a logit for each and the softmax cross entropy. Labels are integers from 0
+    /// on.
     ///
     /// ```
     /// assert_eq!(ferroflow::estimator::Head::multi_class(10).logits_dimension(), 10);
@@ -69,7 +70,7 @@ impl Head {
         Head::new(Kind::MultiClass(n_classes))
     }
 
-    /// Predicts so many numbers, with the squared error.
+    /// Returns a head for regression with this many numbers and the squared error.
     ///
     /// ```
     /// assert_eq!(ferroflow::estimator::Head::regression(1).logits_dimension(), 1);
@@ -78,7 +79,7 @@ impl Head {
         Head::new(Kind::Regression(label_dimension))
     }
 
-    /// Has the feature of this name weigh the rows.
+    /// Sets the feature whose values are the weights of rows.
     ///
     /// ```
     /// let head = ferroflow::estimator::Head::binary().weight_column("sample_weight");
@@ -88,7 +89,7 @@ impl Head {
         self
     }
 
-    /// Has labels be texts, of which these are the classes.
+    /// Sets the vocabulary of labels, which are then strings.
     ///
     /// ```
     /// let head = ferroflow::estimator::Head::binary().label_vocabulary(&["<=50K", ">50K"]);
@@ -98,7 +99,7 @@ impl Head {
         self
     }
 
-    /// Sets how the losses of a batch become one number; their sum unless told otherwise.
+    /// Sets how the losses of a batch are reduced; the default is their sum.
     ///
     /// ```
     /// use ferroflow::{estimator::Head, losses::Reduction};
@@ -110,7 +111,7 @@ impl Head {
         self
     }
 
-    /// Returns how many logits a row has.
+    /// Returns the number of logits of a row.
     ///
     /// ```
     /// assert_eq!(ferroflow::estimator::Head::regression(4).logits_dimension(), 4);
@@ -122,7 +123,7 @@ impl Head {
         }
     }
 
-    /// Returns what a model function does. `train_op_fn` adds the operation that makes a loss small.
+    /// Returns the result of a model function. `train_op_fn` adds the operation that minimizes a loss.
     ///
     /// ```
     /// use ferroflow::estimator::{Features, Head, Mode};
@@ -167,7 +168,7 @@ impl Head {
             return Ok(spec);
         }
         let mut train = vec![train_op_fn(&measured.loss)?];
-        // Such as those of the means that batch normalization keeps.
+        // Such as the updates of batch normalization's moving averages.
         train.extend(graph.collection(UPDATE_OPS).into_iter().map(|update| update.op));
         spec.train_op = Some(if train.len() == 1 { train.remove(0) } else { group(&graph, &train, "group_deps")? });
         summary::scalar("loss", &measured.loss);
@@ -209,7 +210,7 @@ impl Head {
         cast(logits, DType::Float)
     }
 
-    /// Returns how many classes there are; none for numbers.
+    /// Returns the number of classes; `None` for regression.
     fn n_classes(&self) -> Option<i64> {
         match self.kind {
             Kind::Binary => Some(2),
@@ -388,13 +389,13 @@ impl Head {
     }
 }
 
-/// Returns what always naming the more frequent class would reach.
+/// Returns the accuracy of always predicting the more frequent class.
 fn baseline(label_mean: &Metric) -> Result<Metric> {
     let larger = |mean: &Output| node("Maximum", &[mean, &compose::number_with("Sub", 1.0, mean)?]);
     Ok(Metric { value: larger(&label_mean.value)?, update: larger(&label_mean.update)? })
 }
 
-/// Returns the loss of an average row, where the loss is a sum.
+/// Returns the mean loss of a row, if the loss is a sum.
 fn mean_loss(measured: &Measured) -> Result<Output> {
     let ones = node("OnesLike", &[&measured.unreduced])?;
     let weights = match &measured.weights {
@@ -411,7 +412,7 @@ fn for_each_row(vector: &Output, like: &Output) -> Result<Output> {
     node("Tile", &[&compose::expand_dims(vector, 0)?, &compose::pack(&[&rows, &one])?])
 }
 
-/// Gives labels a last axis of this size, if they have none.
+/// Gives labels a last axis of this size, if they lack one.
 fn with_last_axis(labels: &Output, logits: &Output, expected: i64) -> Result<Output> {
     let (ours, theirs) = (compose::known_rank(labels, "labels")?, compose::known_rank(logits, "logits")?);
     let labels = if ours + 1 == theirs && expected == 1 { compose::expand_dims(labels, -1)? } else { labels.clone() };

@@ -1,4 +1,4 @@
-//! [`Input`]: what an input function returns: a dataset and what its components are called, or tensors.
+//! [`Input`]: the result of an input function: a dataset with names for its components, or tensors.
 
 use super::Features;
 use crate::data::Dataset;
@@ -7,7 +7,7 @@ use graph::{Graph, Operation, Output};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// Batches whose parts have names: features, and perhaps labels. They come from a dataset, or are tensors of the graph.
+/// Batches of named features, and labels if there are any. They come from a dataset, or are tensors of the graph.
 ///
 /// ```
 /// use ferroflow::data::Dataset;
@@ -41,7 +41,7 @@ enum Source {
 /// ```
 pub type InputFn = Arc<dyn Fn(&Graph) -> Input + Send + Sync>;
 
-/// What a model's graph draws in every step.
+/// The tensors that a model's graph gets in every step.
 pub(super) struct Drawn {
     pub features: Features,
     pub labels: Option<Output>,
@@ -49,7 +49,7 @@ pub(super) struct Drawn {
 }
 
 impl Input {
-    /// Names the components of a dataset's elements: all of them, or all but the last, which is the label.
+    /// Names the components of a dataset's elements: all of them, or all except the last, which is the label.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -63,7 +63,7 @@ impl Input {
         Input(Source::Dataset { dataset: dataset.clone(), features, has_label: false })
     }
 
-    /// Takes tensors of the graph: what queues hold, or placeholders that a hook feeds.
+    /// Uses tensors of the graph, such as the outputs of queues, or placeholders that a hook feeds.
     ///
     /// ```
     /// use ferroflow::estimator::Input;
@@ -80,7 +80,7 @@ impl Input {
         Input(Source::Tensors { features, labels: labels.cloned() })
     }
 
-    /// Says that the component behind the features is the label.
+    /// Declares that the component after the features is the label.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -97,7 +97,7 @@ impl Input {
         self
     }
 
-    /// Adds what is drawn to the graph: of a dataset, an iterator.
+    /// Adds the inputs to the graph; for a dataset, an iterator.
     pub(super) fn draw(self, graph: &Graph) -> Result<Drawn> {
         graph.finish()?;
         match self.0 {

@@ -1,9 +1,9 @@
-//! Estimators, as `tf.estimator`: a model that is trained, evaluated, asked and exported, by a program that is the same on one machine
-//! and on a cluster.
+//! Estimators, as `tf.estimator`: they train, evaluate and export a model, and predict with it, in a program that is the same on
+//! one machine and on a cluster.
 //!
-//! An [`Estimator`] has a model function, which builds the model in the graph that it is given, and gets its data from input functions,
-//! which build a [`Dataset`](crate::data::Dataset). [`train_and_evaluate`] does the rest: where `TF_CONFIG` names a cluster, each process
-//! is one of its tasks.
+//! An [`Estimator`] has a model function, which builds the model in a given graph, and gets its data from input functions, which
+//! build a [`Dataset`](crate::data::Dataset). [`train_and_evaluate`] does the rest: if `TF_CONFIG` describes a cluster, each
+//! process is one of its tasks.
 //!
 //! ```
 //! use ferroflow::data::Dataset;

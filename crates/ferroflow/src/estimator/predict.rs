@@ -7,7 +7,7 @@ use graph::Graph;
 use std::collections::BTreeMap;
 use tensor::{Code, Result, Shape, Status, Tensor};
 
-/// How predictions are made.
+/// Options of predictions.
 ///
 /// ```
 /// use ferroflow::estimator::PredictOptions;
@@ -16,15 +16,15 @@ use tensor::{Code, Result, Shape, Status, Tensor};
 /// ```
 #[derive(Default)]
 pub struct PredictOptions {
-    /// Which predictions are wanted, by name; all if not given.
+    /// The names of the predictions to return; by default all.
     pub keys: Option<Vec<String>>,
-    /// The checkpoint; the newest if not given.
+    /// The checkpoint; by default the newest.
     pub checkpoint_path: Option<String>,
-    /// What takes part.
+    /// The hooks.
     pub hooks: Vec<Box<dyn SessionRunHook>>,
 }
 
-/// The predictions for every row of the input, one after the other. The model runs when the next batch is wanted.
+/// The predictions for every row of the input, in order. The model runs when the next batch is needed.
 ///
 /// ```no_run
 /// use ferroflow::estimator::{Estimator, Input, PredictOptions};
@@ -45,8 +45,8 @@ pub struct Predictions {
 }
 
 impl Estimator {
-    /// Predicts, for every row of the input, with the values of a checkpoint. A model that was never trained predicts with its first
-    /// values.
+    /// Returns the predictions for every row of the input, with the values of a checkpoint. An untrained model predicts with its
+    /// initial values.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -105,7 +105,7 @@ impl Predictions {
         rows.and_then(|&rows| usize::try_from(rows).ok()).unwrap_or(0)
     }
 
-    /// Has the model predict the next batch; returns whether there was one.
+    /// Predicts the next batch; returns whether there was one.
     fn next_batch(&mut self) -> Result<bool> {
         let Some(session) = &mut self.session else { return Ok(false) };
         if session.should_stop() {
@@ -157,7 +157,7 @@ impl Iterator for Predictions {
     fn next(&mut self) -> Option<Self::Item> {
         let row = self.next_row();
         if row.is_err() {
-            // What failed once has no more rows.
+            // After a failure there are no more rows.
             self.session = None;
             self.batch.clear();
         }

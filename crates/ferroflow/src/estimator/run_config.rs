@@ -1,4 +1,4 @@
-//! [`RunConfig`]: where and how a model is run: its directory, how often things are saved, and the cluster.
+//! [`RunConfig`]: where and how a model runs: its directory, save intervals, and the cluster.
 
 use crate::distributed::{ClusterSpec, TfConfig, WorkerGroup};
 use crate::session::{SessionConfig, Target};
@@ -35,26 +35,26 @@ pub enum Strategy {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RunConfig {
-    /// The directory of checkpoints and events; a temporary one that is left behind if not given.
+    /// The directory of checkpoints and events; by default a temporary one, which is not deleted.
     pub model_dir: Option<String>,
     /// The seed of the graph.
     pub tf_random_seed: Option<i64>,
-    /// How often summaries are written in training; never if not given.
+    /// The interval of summaries in training; `None` means none.
     pub save_summary_steps: Option<i64>,
-    /// How often checkpoints are saved beside the first and the last; never, not even then, if not given.
+    /// The interval of checkpoints besides the first and the last; `None` means none at all.
     pub save_checkpoints: Option<Every>,
-    /// How many checkpoints are kept; 0 means all.
+    /// The number of checkpoints to keep; 0 means all.
     pub keep_checkpoint_max: usize,
-    /// A checkpoint is kept for good every so many hours.
+    /// The interval in hours at which a checkpoint is kept permanently.
     pub keep_checkpoint_every_n_hours: f64,
-    /// How often the loss and the rate of steps are logged; never if not given.
+    /// The interval at which the loss and the step rate are logged; `None` means never.
     pub log_step_count_steps: Option<i64>,
-    /// What sessions are told.
+    /// The settings of sessions.
     pub session_config: Option<SessionConfig>,
-    /// The cluster, and which task of it this process is; without, everything is in this process.
+    /// The cluster, and this process's task in it; `None` means that everything runs in this process.
     pub tf_config: Option<TfConfig>,
-    /// The master whose sessions train. A task starts a server if not given, and tells the others when it is done; with it, both are
-    /// left to whoever has the server.
+    /// The master for training sessions. By default a task starts a server, and tells the others when it is done; with a master,
+    /// both are up to the owner of the server.
     pub master: Option<Target>,
     /// How the workers train one model.
     pub strategy: Strategy,
@@ -66,7 +66,7 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// Returns the usual settings for a model in this process.
+    /// Returns the default settings for a model in this process.
     ///
     /// ```
     /// use ferroflow::estimator::RunConfig;
@@ -77,7 +77,8 @@ impl RunConfig {
         RunConfig { model_dir: Some(model_dir.to_owned()), ..RunConfig::default() }
     }
 
-    /// Returns the usual settings for the task that the environment variable `TF_CONFIG` names, or for this process where it isn't set.
+    /// Returns the default settings for the task that the environment variable `TF_CONFIG` describes, or for this process if it
+    /// isn't set.
     ///
     /// ```
     /// use ferroflow::estimator::RunConfig;
@@ -126,7 +127,7 @@ impl RunConfig {
         self.tf_config.as_ref().is_none_or(TfConfig::is_chief)
     }
 
-    /// Returns the name of this process, for people.
+    /// Returns the display name of this process.
     ///
     /// ```
     /// use ferroflow::distributed::TfConfig;
@@ -144,7 +145,7 @@ impl RunConfig {
         }
     }
 
-    /// Returns how many parameter servers there are.
+    /// Returns the number of parameter servers.
     ///
     /// ```
     /// assert_eq!(ferroflow::estimator::RunConfig::default().num_ps_replicas(), 0);
@@ -180,7 +181,8 @@ impl RunConfig {
         ReplicaDeviceSetter::new(self.num_ps_replicas()).worker_device(&self.task()).map(Some)
     }
 
-    /// Returns what sessions of a task that trains are told: a worker that waits for others would never start.
+    /// Returns the settings of a training task's sessions: a worker whose session included all tasks would wait for the other
+    /// workers.
     pub(super) fn session_config_of_task(&self) -> SessionConfig {
         if let Some(config) = &self.session_config {
             return config.clone();

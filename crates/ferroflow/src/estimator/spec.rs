@@ -1,11 +1,11 @@
-//! [`EstimatorSpec`]: what a model function returns: the parts of the graph that training, evaluation and prediction run.
+//! [`EstimatorSpec`]: the result of a model function: the parts of the graph that training, evaluation and prediction run.
 
 use crate::metrics::Metric;
 use crate::train::{Scaffold, SessionRunHook};
 use graph::{Graph, Operation, Output};
 use tensor::{Result, Status};
 
-/// What a model is built for.
+/// The purpose for which a model is built.
 ///
 /// ```
 /// use ferroflow::estimator::Mode;
@@ -17,15 +17,15 @@ use tensor::{Result, Status};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// To be trained.
+    /// Training.
     Train,
-    /// To be evaluated: there are labels, and nothing changes.
+    /// Evaluation: there are labels, and nothing changes.
     Eval,
-    /// To predict, or to be exported: there are no labels.
+    /// Prediction or export: there are no labels.
     Predict,
 }
 
-/// What a signature of an exported model returns.
+/// The result of an exported model's signature.
 ///
 /// ```
 /// use ferroflow::estimator::ExportOutput;
@@ -39,7 +39,7 @@ pub enum Mode {
 pub enum ExportOutput {
     /// Named tensors.
     Predict(Vec<(String, Output)>),
-    /// A score for every class of every row, and the names of the classes.
+    /// A score for every class in every row, and the names of the classes.
     Classification {
         /// The scores, floats.
         scores: Option<Output>,
@@ -53,8 +53,8 @@ pub enum ExportOutput {
     },
 }
 
-/// What a model function returns. Which parts are needed depends on the mode: a loss and the training operation to train, a loss to
-/// evaluate, predictions to predict.
+/// The result of a model function. The mode determines which parts are needed: a loss and the training operation for training, a
+/// loss for evaluation, predictions for prediction.
 ///
 /// ```
 /// use ferroflow::estimator::{EstimatorSpec, Mode};
@@ -66,32 +66,32 @@ pub enum ExportOutput {
 /// assert_eq!(spec.predictions.len(), 1);
 /// ```
 pub struct EstimatorSpec {
-    /// What the model was built for.
+    /// The mode for which the model was built.
     pub mode: Mode,
-    /// What the model predicts, by name.
+    /// The predictions, by name.
     pub predictions: Vec<(String, Output)>,
-    /// What training makes small: a single number.
+    /// The loss that training minimizes: a scalar.
     pub loss: Option<Output>,
-    /// Does one step of training, and counts it in the global step.
+    /// Runs one step of training, and increments the global step.
     pub train_op: Option<Operation>,
-    /// What is measured in an evaluation, by name, beside the loss.
+    /// The metrics of an evaluation, by name, besides the loss.
     pub eval_metric_ops: Vec<(String, Metric)>,
-    /// The signatures of the exported model; without any, one that returns the predictions.
+    /// The signatures of the exported model; by default one that returns the predictions.
     pub export_outputs: Vec<(String, ExportOutput)>,
-    /// What takes part in training, on every worker.
+    /// The hooks of training, on every worker.
     pub training_hooks: Vec<Box<dyn SessionRunHook>>,
-    /// What takes part in training on the chief alone.
+    /// The hooks of training on the chief.
     pub training_chief_hooks: Vec<Box<dyn SessionRunHook>>,
-    /// What takes part in evaluations.
+    /// The hooks of evaluations.
     pub evaluation_hooks: Vec<Box<dyn SessionRunHook>>,
-    /// What takes part in predictions.
+    /// The hooks of predictions.
     pub prediction_hooks: Vec<Box<dyn SessionRunHook>>,
-    /// The parts of the graph that initialize, restore and save it, where they aren't the usual ones.
+    /// The scaffold, if parts of it aren't the defaults.
     pub scaffold: Scaffold,
 }
 
 impl EstimatorSpec {
-    /// Begins what is returned for a mode.
+    /// Returns an empty specification for a mode.
     ///
     /// ```
     /// use ferroflow::estimator::{EstimatorSpec, Mode};
@@ -159,7 +159,7 @@ impl EstimatorSpec {
         self
     }
 
-    /// Adds a metric of evaluations.
+    /// Adds a metric for evaluations.
     ///
     /// ```
     /// use ferroflow::estimator::{EstimatorSpec, Mode};
@@ -188,7 +188,7 @@ impl EstimatorSpec {
         self
     }
 
-    /// Adds a hook that takes part in training on every worker.
+    /// Adds a hook for training on every worker.
     ///
     /// ```
     /// use ferroflow::estimator::{EstimatorSpec, Mode};
@@ -203,9 +203,9 @@ impl EstimatorSpec {
         self
     }
 
-    /// Looks whether all is there that the mode needs.
+    /// Checks that all parts are there that the mode needs.
     pub(super) fn check(self, graph: &Graph, mode: Mode) -> Result<EstimatorSpec> {
-        // The first mistake has the line of the model function; what lacks is often its consequence.
+        // The first mistake has the line of the model function; a missing part is often its consequence.
         graph.finish()?;
         let wrong = |what: String| Err(Status::invalid_argument(format!("the model function's result {what}")));
         if self.mode != mode {

@@ -1,5 +1,5 @@
-//! Training: [`Estimator::train`], in one process or as the task of a cluster. There the chief and the workers train, parameter servers
-//! serve, and all end when the chief is done.
+//! Training: [`Estimator::train`], in one process or as the task of a cluster. In a cluster the chief and the workers train,
+//! parameter servers serve, and all end when the chief is done.
 
 use super::{Estimator, Input, TrainOptions};
 use crate::distributed::{Server, TfConfig, WorkerGroup, done, start_server_with, stop};
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tensor::{Result, Status};
 
-/// How long to wait before a chief is asked again that can't be reached.
+/// The delay before an unreachable chief is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Estimator {
-    /// Trains: goes on from the newest checkpoint, and saves further ones.
+    /// Trains: resumes from the newest checkpoint, and saves further ones.
     ///
-    /// As a task of a cluster this process starts its server first. The chief tells the others when it is done.
+    /// As a task of a cluster, this process first starts its server. The chief tells the others when it is done.
     ///
     /// ```no_run
     /// use ferroflow::estimator::{Estimator, Input, TrainOptions};
@@ -87,13 +87,13 @@ fn train_as_task(
             }
         }
     }
-    // Whoever watches the chief must not wait for an answer of a server that stops.
+    // The watch of the chief must not wait for an answer from a server that is stopping.
     end.request_stop(None);
     stop(&server)?;
     trained
 }
 
-/// The session whose step a worker waits for. Some steps wait for the chief, and would wait forever when it is done.
+/// The session whose step a worker waits for. Some steps wait for the chief, and would wait forever once it is done.
 #[derive(Clone, Default)]
 struct StepUnderWay {
     session: Arc<Mutex<Option<Session>>>,
@@ -101,7 +101,7 @@ struct StepUnderWay {
 }
 
 impl StepUnderWay {
-    /// Cancels the step, and all later ones, a while after a stop was requested, unless training has ended by then.
+    /// Cancels the step, and all later ones, some time after a stop was requested, unless training has ended by then.
     fn cancel_after(&self, stop: &Coordinator, ended: &Coordinator) -> Result<()> {
         let (step, stop, ended) = (self.clone(), stop.clone(), ended.clone());
         let watch = move || {
@@ -128,7 +128,7 @@ impl SessionRunHook for StepUnderWay {
     }
 }
 
-/// Serves variables until all who train have said that they are done.
+/// Serves variables until all training tasks have reported that they are done.
 pub(super) fn serve(told: &TfConfig) -> Result<()> {
     let server = started(told, None)?;
     let workers = done::trainers(&told.cluster);
@@ -144,7 +144,7 @@ fn started(told: &TfConfig, group: Option<&WorkerGroup>) -> Result<Arc<Server>> 
     Ok(Arc::new(start_server_with(group.map_or(config.clone(), |group| group.server_config(config)))?))
 }
 
-/// Requests a stop when the chief is done. A chief that is lost may come back, and is waited for.
+/// Requests a stop when the chief is done. A lost chief may come back, so this waits for it.
 pub(super) fn watch_chief(told: &TfConfig, target: &Target, end: &Coordinator) -> Result<()> {
     let Some((job, index)) = told.chief() else { return Ok(()) };
     let chief = format!("/job:{job}/task:{index}");
@@ -164,7 +164,7 @@ pub(super) fn watch_chief(told: &TfConfig, target: &Target, end: &Coordinator) -
     spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to watch the chief: {error}")))
 }
 
-/// Returns the way from an evaluator to the chief: it is no task of the cluster.
+/// Returns the target by which an evaluator reaches the chief, since it isn't a task of the cluster.
 pub(super) fn way_to_chief(told: &TfConfig) -> Result<Option<Target>> {
     let Some((job, index)) = told.chief() else { return Ok(None) };
     let address = told.cluster.task_address(job, index)?;

@@ -1,4 +1,4 @@
-//! What a training is: [`TrainOptions`], the session with all that takes part, and its loop.
+//! The parts of a training: [`TrainOptions`], the session with its hooks, and its loop.
 
 use super::{Estimator, Input, Mode};
 use crate::distributed::WorkerGroup;
@@ -12,13 +12,13 @@ use crate::variable::get_global_step;
 use graph::{Graph, Operation, Output};
 use tensor::{Code, Result, Status, Tensor};
 
-/// The collection of what is written as summaries.
+/// The collection of summaries to write.
 const SUMMARIES: &str = "summaries";
 
-/// How long a worker waits at most before it looks again whether the chief is ready, if nobody tells it.
+/// The longest interval at which a worker checks whether the chief is ready, if it isn't notified.
 const RECOVERY_WAIT_SECS: u64 = 10;
 
-/// How a training goes. Without an end it goes on until the input ends.
+/// Options of a training. By default it continues until the input ends.
 ///
 /// ```
 /// use ferroflow::estimator::TrainOptions;
@@ -27,20 +27,21 @@ const RECOVERY_WAIT_SECS: u64 = 10;
 /// ```
 #[derive(Default)]
 pub struct TrainOptions {
-    /// Ends after so many further steps.
+    /// Ends after this many further steps.
     pub steps: Option<i64>,
-    /// Ends at this global step, and does nothing when the newest checkpoint is there already.
+    /// Ends at this global step, and does nothing if the newest checkpoint is already there.
     pub max_steps: Option<i64>,
-    /// What takes part in the training.
+    /// The hooks of the training.
     pub hooks: Vec<Box<dyn SessionRunHook>>,
-    /// What is told of every checkpoint.
+    /// The listeners, which are notified of every checkpoint.
     pub saving_listeners: Vec<Box<dyn CheckpointSaverListener>>,
-    /// Who may ask the training to end, from another thread. A stop is requested there when it has ended by itself, too.
+    /// A coordinator that can end the training from another thread. When the training has ended by itself, a stop is requested
+    /// from it, too.
     pub stop: Option<Coordinator>,
 }
 
 impl Estimator {
-    /// Trains on a master, until the end or until somebody asks to stop.
+    /// Trains on a master, until the end or until a stop is requested.
     pub(super) fn train_on(
         &self,
         target: &Target,
@@ -160,7 +161,7 @@ fn run_to_end(mut session: MonitoredSession, train_op: &Operation, loss: &Output
                 return Err(empty_input("training", &status));
             }
             Err(status) if status.code() == Code::OutOfRange => break,
-            // Somebody asked to stop while this one waited for others.
+            // A stop was requested while this task waited for others.
             Err(status) if status.code() == Code::Cancelled && session.stop_handle().should_stop() => break,
             Err(status) => return Err(status),
         }
@@ -172,13 +173,13 @@ fn run_to_end(mut session: MonitoredSession, train_op: &Operation, loss: &Output
     Ok(())
 }
 
-/// Returns whether a dataset has ended. A queue that was closed is out of range, too, such as that of the chief's tokens when
-/// synchronous training is over.
+/// Returns whether a dataset has ended. A closed queue is `OutOfRange`, too, such as that of the chief's tokens when synchronous
+/// training is over.
 fn is_end_of_input(status: &Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("End of sequence")
 }
 
-/// What to say when an input ends before its first batch.
+/// The message for an input that ends before its first batch.
 pub(super) fn empty_input(what: &str, status: &Status) -> Status {
     Status::invalid_argument(format!(
         "the input of this {what} is empty: it ended before the first batch ({})",
@@ -186,7 +187,7 @@ pub(super) fn empty_input(what: &str, status: &Status) -> Status {
     ))
 }
 
-/// Starts the input over with every session.
+/// Restarts the input with every session.
 pub(super) struct StartInput(pub Operation);
 
 impl SessionRunHook for StartInput {

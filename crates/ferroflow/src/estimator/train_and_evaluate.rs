@@ -1,4 +1,4 @@
-//! [`train_and_evaluate`]: one program for one machine and for every task of a cluster.
+//! [`train_and_evaluate`]: the same program on one machine and for every task of a cluster.
 
 use super::{Estimator, EvalOptions, Evaluation, Exporter, Input, InputFn, TrainOptions, tasks};
 use crate::session::Session;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use storage::file_system::path;
 use tensor::{Result, Status};
 
-/// How often an evaluator looks for a new checkpoint.
+/// The interval at which an evaluator checks for a new checkpoint.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Makes the hooks of one evaluation.
+/// Creates the hooks of one evaluation.
 type Hooks = Arc<dyn Fn() -> Vec<Box<dyn SessionRunHook>> + Send + Sync>;
 
-/// How a model is trained.
+/// Options of the training.
 ///
 /// ```
 /// use ferroflow::data::Dataset;
@@ -28,11 +28,11 @@ type Hooks = Arc<dyn Fn() -> Vec<Box<dyn SessionRunHook>> + Send + Sync>;
 pub struct TrainSpec {
     /// The input.
     pub input_fn: InputFn,
-    /// The global step at which training ends; without, it ends with the input.
+    /// The global step at which training ends; by default it ends with the input.
     pub max_steps: Option<i64>,
-    /// What takes part in the training.
+    /// The hooks of the training.
     pub hooks: Vec<Box<dyn SessionRunHook>>,
-    /// What is told of every checkpoint.
+    /// The listeners, which are notified of every checkpoint.
     pub saving_listeners: Vec<Box<dyn CheckpointSaverListener>>,
 }
 
@@ -51,7 +51,7 @@ impl TrainSpec {
     }
 }
 
-/// How a model is evaluated while it is trained.
+/// Options of evaluations during training.
 ///
 /// ```
 /// use ferroflow::data::Dataset;
@@ -63,22 +63,22 @@ impl TrainSpec {
 pub struct EvalSpec {
     /// The input.
     pub input_fn: InputFn,
-    /// How many batches are looked at; 100 unless told otherwise, and all there are without.
+    /// The number of batches; 100 by default, `None` means all.
     pub steps: Option<u64>,
-    /// What distinguishes this evaluation from others: its events are in `eval_NAME`.
+    /// The name of this evaluation, which distinguishes it from others: its events are in `eval_NAME`.
     pub name: Option<String>,
-    /// Makes what takes part in each evaluation.
+    /// Creates the hooks of each evaluation.
     pub hooks: Option<Hooks>,
-    /// What is exported after evaluations.
+    /// The exporters, which run after evaluations.
     pub exporters: Vec<Box<dyn Exporter>>,
-    /// How long an evaluator waits before it begins; not at all unless told otherwise.
+    /// The delay before an evaluator starts; none by default.
     pub start_delay_secs: u64,
-    /// How much time there is at least between the beginnings of two evaluations; none unless told otherwise.
+    /// The minimum time between the starts of two evaluations; none by default.
     pub throttle_secs: u64,
 }
 
 impl EvalSpec {
-    /// Evaluates with an input, at once and on every new checkpoint.
+    /// Evaluates with an input, at the start and at every new checkpoint.
     ///
     /// ```
     /// use ferroflow::data::Dataset;
@@ -100,10 +100,11 @@ impl EvalSpec {
     }
 }
 
-/// Trains and evaluates a model: in this process, or as the task of a cluster that the configuration names. Then the chief and the
-/// workers train, parameter servers serve, an evaluator evaluates every checkpoint, and all return when the chief is done.
+/// Trains and evaluates a model: in this process, or as the task of a cluster that the configuration names. In a cluster the
+/// chief and the workers train, parameter servers serve, an evaluator evaluates every checkpoint, and all return when the chief
+/// is done.
 ///
-/// Returns what the last evaluation measured, to the process that evaluates.
+/// Returns the last evaluation, in the process that evaluates.
 ///
 /// ```
 /// use ferroflow::data::Dataset;
@@ -146,12 +147,12 @@ pub fn train_and_evaluate(estimator: &Estimator, train: TrainSpec, eval: EvalSpe
                 tasks::watch_chief(told, &target, &end)?;
             }
             let evaluated = Evaluator::new(estimator, eval, max_steps).evaluate_until(&end);
-            // Nobody needs to hear of the chief any more.
+            // No other task needs the chief any more.
             end.request_stop(None);
             evaluated
         }
         Some(told) if told.job != "master" => estimator.train(|graph| input_fn(graph), options).map(|()| None),
-        // A master, and whoever is alone, evaluates between two steps.
+        // A master, or a process without a cluster, evaluates between two steps.
         _ => {
             let evaluator = Arc::new(Mutex::new(Evaluator::new(estimator, eval, max_steps)));
             options.saving_listeners.push(Box::new(EvaluateOnSave(evaluator.clone())));
@@ -181,7 +182,7 @@ struct Evaluator {
     estimator: Estimator,
     spec: EvalSpec,
     max_steps: Option<i64>,
-    /// The checkpoint that was evaluated last.
+    /// The last evaluated checkpoint.
     checkpoint: Option<String>,
     last: Option<Evaluation>,
     began: Option<Instant>,
@@ -202,7 +203,7 @@ impl Evaluator {
             tracing::info!("waiting for the first checkpoint in {directory}");
         }
         loop {
-            // What is saved before the end is seen below.
+            // Checkpoints saved before the end are handled below.
             if end.should_stop() {
                 self.finish()?;
             } else if self.waits().is_zero() {
@@ -215,13 +216,13 @@ impl Evaluator {
         }
     }
 
-    /// Returns how long to wait before the next evaluation.
+    /// Returns the delay before the next evaluation.
     fn waits(&self) -> Duration {
         let throttle = Duration::from_secs(self.spec.throttle_secs);
         self.began.map_or(Duration::ZERO, |began| throttle.saturating_sub(began.elapsed()))
     }
 
-    /// Evaluates the newest checkpoint unless that was done.
+    /// Evaluates the newest checkpoint, unless it was evaluated before.
     fn evaluate_newest(&mut self, is_final: bool) -> Result<()> {
         let Some(newest) =
             self.estimator.latest_checkpoint()?.filter(|newest| self.checkpoint.as_ref() != Some(newest))
@@ -249,13 +250,13 @@ impl Evaluator {
         self.export(is_final || self.max_steps.is_some_and(|max_steps| step >= max_steps))
     }
 
-    /// Evaluates what there is at the end, and exports for the last time.
+    /// Evaluates the final checkpoint, and exports for the last time.
     fn finish(&mut self) -> Result<()> {
         if !self.is_finished {
             self.evaluate_newest(true)?;
         }
         if !self.is_finished {
-            // The last checkpoint was evaluated before anybody knew that it is the last.
+            // The last checkpoint was evaluated before it was known to be the last.
             self.export(true)?;
         }
         Ok(())
@@ -275,7 +276,7 @@ impl Evaluator {
     }
 }
 
-/// Evaluates when a checkpoint was saved, unless nothing was trained before it.
+/// Evaluates after each checkpoint, unless nothing was trained before it.
 struct EvaluateOnSave(Arc<Mutex<Evaluator>>);
 
 impl CheckpointSaverListener for EvaluateOnSave {

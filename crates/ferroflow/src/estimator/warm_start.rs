@@ -1,4 +1,4 @@
-//! [`WarmStartSettings`]: a model that starts from the values of another one's checkpoint.
+//! [`WarmStartSettings`]: initializes a model from another one's checkpoint.
 
 use crate::train::{InitFn, Saver, SaverOptions, Scaffold, latest_checkpoint};
 use crate::variable::trainable_variables;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use storage::file_system::{FileSystem, FileSystems};
 use tensor::{Result, Status};
 
-/// From where a model starts that has no checkpoint yet.
+/// The source of the initial values of a model that has no checkpoint yet.
 ///
 /// ```
 /// use ferroflow::estimator::WarmStartSettings;
@@ -22,16 +22,16 @@ use tensor::{Result, Status};
 /// ```
 #[derive(Clone, Debug)]
 pub struct WarmStartSettings {
-    /// The checkpoint, or a directory whose newest one it is.
+    /// The checkpoint, or a directory with checkpoints.
     pub ckpt_to_initialize_from: String,
-    /// A regular expression that the names of the trained variables are searched for.
+    /// A regular expression that selects trained variables by name.
     pub vars_to_warm_start: String,
-    /// What variables are called in the checkpoint, where it is something else.
+    /// The names of variables in the checkpoint, if they differ.
     pub var_name_to_prev_var_name: BTreeMap<String, String>,
 }
 
 impl WarmStartSettings {
-    /// Starts all trained variables from a checkpoint, or from the newest one of a directory.
+    /// Initializes all trained variables from a checkpoint, or from the newest one of a directory.
     ///
     /// ```
     /// use ferroflow::estimator::WarmStartSettings;
@@ -46,7 +46,7 @@ impl WarmStartSettings {
         }
     }
 
-    /// Has the initialization of the graph end with the checkpoint's values.
+    /// Makes the initialization of the graph end with the checkpoint's values.
     pub(super) fn add_to(&self, graph: &Graph, scaffold: &mut Scaffold) -> Result<()> {
         let checkpoint = self.checkpoint()?;
         let pattern = Regex::new(&self.vars_to_warm_start).map_err(|error| {

@@ -22,7 +22,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(|builder| BoxedKernel::new(Bitcast { dtype: builder.output_dtype(0) }))],
 }];
 
-/// Returns the bytes of `input` as elements of `dtype`; a dimension comes or goes when their sizes differ.
+/// Returns the bytes of `input` as elements of `dtype`; a dimension is added or removed if their sizes differ.
 #[track_caller]
 pub fn bitcast(input: &Output, dtype: DType) -> Output {
     input.graph().op("Bitcast").input(input).attr("type", dtype).output()

@@ -1,4 +1,4 @@
-//! Joining tensors: Concat, ConcatV2, ConcatOffset, Pack.
+//! Concatenation: Concat, ConcatV2, ConcatOffset, Pack.
 
 use super::shape::index_vector;
 use crate::compose::{call, int_scalar, shape_of};
@@ -64,7 +64,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Joins tensors along an axis that they have.
+/// Concatenates tensors along an existing axis.
 #[track_caller]
 pub fn concat(values: &[Output], axis: i32) -> Output {
     let Some(first) = values.first() else {
@@ -80,7 +80,7 @@ pub fn concat(values: &[Output], axis: i32) -> Output {
     first.graph().op("ConcatV2").inputs(values).input(&axis).attr("N", values.len() as i64).output()
 }
 
-/// Joins tensors of one shape along a new axis.
+/// Stacks tensors of the same shape along a new axis.
 #[track_caller]
 pub fn stack(values: &[Output], axis: i64) -> Output {
     let Some(first) = values.first() else {
@@ -111,7 +111,7 @@ fn concat_v2_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     Ok(parts.into_iter().chain([None]).collect())
 }
 
-/// Cuts the gradient into the parts that belong to the joined tensors.
+/// Splits the gradient into the parts of the concatenated tensors.
 fn concat_parts_gradient(args: &GradientArgs<'_>, axis: &Output, parts: Range<usize>) -> Result<Vec<Option<Grad>>> {
     /// With more parts than this, one SplitV is better than many slices.
     const SLICES_MAX: usize = 16;
@@ -157,7 +157,7 @@ fn concat_parts_gradient(args: &GradientArgs<'_>, axis: &Output, parts: Range<us
     Ok(grads)
 }
 
-/// Returns an axis that TensorFlow's kernels, which want none that is negative, take too.
+/// Returns the axis for TensorFlow's kernels, which accept no negative one.
 fn non_negative_axis(axis: &Output, input: &Output) -> Result<Output> {
     let graph = axis.graph();
     if let (Some(value), Some(rank)) = (axis.constant_value(), input.shape().rank()) {
@@ -174,7 +174,7 @@ fn call_pack(inputs: &[&Output]) -> Result<Output> {
     inputs[0].graph().op("Pack").inputs(inputs.iter().copied()).try_build()?.try_output(0)
 }
 
-/// Rows of tensors that were joined along axis 0: each part gets those that fall into it.
+/// The gradient of tensors that were concatenated along axis 0, as rows: each part gets those within its range.
 fn concat_rows_gradient(
     args: &GradientArgs<'_>,
     slices: &IndexedSlices,
@@ -334,7 +334,7 @@ impl Kernel for Concat {
                 .ok_or_else(|| Status::invalid_argument("ConcatOp : the result is too large"))?;
         }
         let shape = first.shape().with_dim(axis, total)?;
-        // When only one part has elements it is the result.
+        // If only one part has elements, it is the result.
         let mut filled = values.iter().enumerate().filter(|(_, value)| value.num_elements() != 0);
         let only = match (filled.next(), filled.next()) {
             (Some((index, _)), None) => Some(self.values.start + index),
@@ -370,7 +370,7 @@ fn check_same_but(first: &Tensor, value: &Tensor, index: usize, axis: usize) -> 
     }
 }
 
-/// Joins tensors whose shapes agree but in `axis`; `shape` is the shape of the whole.
+/// Concatenates tensors whose shapes agree except in `axis`; `shape` is the shape of the result.
 pub(crate) fn join(values: &[&Tensor], axis: usize, shape: Shape) -> Result<Tensor> {
     let outer: usize = shape.dims()[..axis].iter().product::<i64>() as usize;
     let Some(first) = values.first() else { return Err(Status::internal("nothing to join")) };

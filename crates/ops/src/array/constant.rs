@@ -1,4 +1,4 @@
-//! Tensors from nothing: Const, Fill, ZerosLike, OnesLike, Empty.
+//! Tensors of constant values: Const, Fill, ZerosLike, OnesLike, Empty.
 
 use crate::compose::{call, int_scalar};
 use crate::movement::{Movable, copy_cost_ns};
@@ -307,7 +307,7 @@ struct Empty {
 
 impl Kernel for Empty {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        // Zeros even without `init`: what a tensor held before is nobody's business.
+        // Zeros even without `init`: the previous contents of the memory must not be visible.
         let shape = Shape::new(&context.input(0)?.to_indices()?)?;
         context.set_output(0, Tensor::zeros(self.dtype, shape)?);
         Ok(())

@@ -70,7 +70,7 @@ pub fn diag_part(input: &Output) -> Output {
     input.graph().op("DiagPart").input(input).output()
 }
 
-/// Returns matrices with only so many diagonals below and above the main one; -1 keeps all.
+/// Returns matrices with only the given numbers of diagonals below and above the main one; -1 keeps all.
 #[track_caller]
 pub fn matrix_band_part(input: &Output, num_lower: i64, num_upper: i64) -> Output {
     let number = |value: i64| input.graph().constant_tensor(&Tensor::scalar(value));

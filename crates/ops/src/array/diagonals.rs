@@ -1,18 +1,18 @@
-//! Where the diagonals of a matrix lie, and where they are kept in a tensor of their own.
+//! The positions of a matrix's diagonals, and their layout in a tensor of diagonals.
 
 use tensor::{Result, Status, Tensor};
 
-/// How diagonals that are shorter than the longest one are kept: at the left or the right end of their row.
+/// The alignment of diagonals that are shorter than the longest one: at the left or the right end of their row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Alignment {
-    /// Diagonals above the main one are kept at the left.
+    /// Diagonals above the main one are aligned left.
     pub(super) upper_left: bool,
-    /// Diagonals below the main one are kept at the left.
+    /// Diagonals below the main one are aligned left.
     pub(super) lower_left: bool,
 }
 
 impl Alignment {
-    /// What ops without the attribute `align` do.
+    /// The behaviour of ops without the attribute `align`.
     pub(super) const LEFT: Alignment = Alignment { upper_left: true, lower_left: true };
 
     pub(super) fn from_attrs(attrs: &graph::AttrMap) -> Result<Alignment> {
@@ -70,7 +70,7 @@ impl Band {
         (rows + self.upper.min(0)).min(columns - self.lower.max(0))
     }
 
-    /// Checks that the diagonals lie in a matrix of this size.
+    /// Checks that a matrix of this size has these diagonals.
     pub(super) fn check(&self, rows: i64, columns: i64) -> Result<()> {
         for (name, index) in [("lower_diag_index", self.lower), ("upper_diag_index", self.upper)] {
             let inside = (-rows < index && index < columns) || index == 0;
@@ -84,7 +84,7 @@ impl Band {
         Ok(())
     }
 
-    /// Returns the size of a matrix that has diagonals whose longest is `longest`; -1 is a size that is not given.
+    /// Returns the size of a matrix whose longest diagonal has the length `longest`; -1 is a size that is not given.
     pub(super) fn matrix_size(&self, longest: i64, rows: i64, columns: i64) -> Result<(i64, i64)> {
         let overflow = || Status::invalid_argument("the matrix of the diagonals is too large");
         let rows_min = longest.checked_sub(self.upper.min(0)).ok_or_else(overflow)?;

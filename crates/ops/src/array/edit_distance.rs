@@ -1,4 +1,4 @@
-//! EditDistance: the Levenshtein distance between sequences kept as sparse tensors.
+//! EditDistance: the Levenshtein distance between sequences in sparse tensors.
 
 use graph::ShapeContext;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags};
@@ -135,7 +135,7 @@ impl EditDistance {
     fn scaled(&self, distance: usize, truth_len: usize) -> f32 {
         match (self.normalizes, distance) {
             (false, _) | (true, 0) => distance as f32,
-            // A distance from nothing is infinitely far.
+            // The distance from an empty truth is infinite.
             (true, _) if truth_len == 0 => f32::INFINITY,
             (true, _) => distance as f32 / truth_len as f32,
         }
@@ -181,7 +181,7 @@ impl<'a> Sequences<'a> {
         Ok(Sequences { indices: indices.as_slice::<i64>()?, values, dims })
     }
 
-    /// Returns each group of rows that agree in all but the last index: the index, and the rows.
+    /// Returns each group of rows that agree in all indices except the last: the common index, and the rows.
     fn groups(&self) -> impl Iterator<Item = (&[i64], (usize, usize))> {
         let rank = self.dims.len();
         let rows = self.indices.len() / rank;
@@ -200,7 +200,7 @@ impl<'a> Sequences<'a> {
     }
 }
 
-/// Returns how many insertions, deletions and replacements turn one sequence into the other.
+/// Returns the number of insertions, deletions and replacements that turn one sequence into the other.
 fn levenshtein<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     if a.is_empty() || b.is_empty() {
         return a.len() + b.len();

@@ -1,4 +1,4 @@
-//! Numbers as they come back from few bits, for training what will be quantized: FakeQuantWithMinMaxArgs, FakeQuantWithMinMaxVars,
+//! Quantization and dequantization in one op, for quantization-aware training: FakeQuantWithMinMaxArgs, FakeQuantWithMinMaxVars,
 //! FakeQuantWithMinMaxVarsPerChannel, and their gradients.
 
 use crate::compose::Gradients;
@@ -66,14 +66,14 @@ const fn vars_gradient_op(name: &'static str, shape: ShapeFn) -> Op {
     Op { def, shape, gradient: Gradient::Unsupported, kernels: KERNELS }
 }
 
-/// Returns numbers as they come back from `num_bits` bits that stand for the numbers from `min` to `max`.
+/// Returns numbers quantized to `num_bits` bits for the range from `min` to `max`, and dequantized again.
 #[track_caller]
 pub fn fake_quant_with_min_max_vars(inputs: &Output, min: &Output, max: &Output, num_bits: i64) -> Output {
     let op = inputs.graph().op("FakeQuantWithMinMaxVars").input(inputs).input(min).input(max);
     op.attr("num_bits", num_bits).output()
 }
 
-/// Returns what is said of `min` and `max`, and the depth that goes with them.
+/// Returns the shape of `min` and `max`, and the depth that they imply.
 fn limits(c: &ShapeContext<'_>, first: usize, inputs: &PartialShape, per_channel: bool) -> Result<PartialShape> {
     if !per_channel {
         c.with_rank(first, 0)?;
@@ -129,7 +129,7 @@ fn vars_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok((0..3).map(|port| Some(op.output(port).into())).collect())
 }
 
-/// The numbers that the bits stand for: zero is always one of them.
+/// The numbers that can be represented: zero is always one of them.
 #[derive(Clone, Copy)]
 enum Scale {
     /// From zero to zero.
@@ -148,20 +148,20 @@ impl Scale {
         Scale::Steps { min: (lowest - zero) * step, max: (highest - zero) * step, step }
     }
 
-    /// Returns the nearest number that the bits stand for.
+    /// Returns the nearest number that can be represented.
     fn nearest(self, value: f32) -> f32 {
         match self {
             Scale::Nothing => 0.0,
             Scale::Steps { min, max, step } => {
                 let zero = (-min / step + 0.5).floor();
-                // In this order the limits replace what is no number.
+                // In this order the limits replace NaN.
                 let clamped = value.min(max).max(min);
                 ((clamped - min) / step - zero + 0.5).floor() * step
             }
         }
     }
 
-    /// Returns the gradients of a number, of the lower and of the upper limit.
+    /// Returns the gradients with respect to a number, to the lower and to the upper limit.
     fn grads(self, value: f32, grad: f32) -> [f32; 3] {
         match self {
             Scale::Nothing => [grad, 0.0, 0.0],
@@ -174,7 +174,7 @@ impl Scale {
 }
 
 struct FakeQuantize {
-    /// The limits, where they are attributes.
+    /// The limits, if they are attributes.
     fixed: Option<(f32, f32)>,
     is_gradient: bool,
     per_channel: bool,
@@ -205,7 +205,7 @@ impl FakeQuantize {
         })
     }
 
-    /// Returns the scale of each channel, or the one of all.
+    /// Returns the scale of each channel, or a single one for all.
     fn scales(&self, context: &OpContext<'_>, inputs: &Tensor) -> Result<Vec<Scale>> {
         if let Some((min, max)) = self.fixed {
             return Ok(vec![Scale::new(min, max, self.lowest, self.highest)]);

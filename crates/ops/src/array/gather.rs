@@ -59,7 +59,7 @@ fn gather_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     Ok(vec![Some(rows_gradient(args, &grad)?), None])
 }
 
-/// Rows of `params`: the gradient is those rows only.
+/// The gradient of rows of `params` is sparse: it has only those rows.
 fn rows_gradient(args: &GradientArgs<'_>, grad: &Output) -> Result<Grad> {
     let graph = grad.graph();
     let (params, indices) = (args.input(0), args.input(1));
@@ -67,7 +67,7 @@ fn rows_gradient(args: &GradientArgs<'_>, grad: &Output) -> Result<Grad> {
     let flat = int_vector(graph, &[-1])?;
     let values_shape = match params.shape().dims().map(|dims| dims.iter().skip(1).copied().collect::<Option<Vec<_>>>())
     {
-        // Known sizes of the rows make the shape a constant.
+        // If the sizes of the rows are known, the shape is a constant.
         Some(Some(row)) if !row.contains(&0) => {
             let dims: Vec<i64> = std::iter::once(-1).chain(row).collect();
             constant(graph, &Tensor::vector(&dims))?
@@ -91,7 +91,7 @@ fn rows_gradient(args: &GradientArgs<'_>, grad: &Output) -> Result<Grad> {
     Ok(Grad::Slices(IndexedSlices { values, indices, dense_shape: Some(dense_shape) }))
 }
 
-/// Returns the shape of `params` as `int32`, computed where `params` are.
+/// Returns the shape of `params` as `int32`, computed on the device of `params`.
 fn params_shape(params: &Output) -> Result<Output> {
     params.graph().colocate_with(&params.op, |_| crate::compose::shape_of(params))
 }
@@ -137,7 +137,7 @@ fn gather_v2_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
 /// No tensor has more dimensions.
 const MAX_RANK: i64 = 254;
 
-/// A number that is known while the graph is built, or only when it runs.
+/// A number that is known when the graph is built, or only when it runs.
 enum Number {
     Known(i32),
     Computed(Output),
@@ -165,7 +165,7 @@ impl Number {
         })
     }
 
-    /// Returns the numbers from this one up to another.
+    /// Returns the integers from this number up to another.
     fn range(&self, end: &Number, graph: &Graph) -> Result<Output> {
         if let (&Number::Known(from), &Number::Known(to)) = (self, end) {
             return int_vector(graph, &(from..to).collect::<Vec<i32>>());
@@ -174,7 +174,7 @@ impl Number {
     }
 }
 
-/// Moves the gathered axis behind the batches, sums what falls on each index, and moves it back.
+/// Moves the gathered axis after the batch dimensions, sums the gradients of each index, and moves it back.
 fn axis_gradient(shape: &Output, indices: &Output, grad: &Output, numbers: [Number; 3]) -> Result<Output> {
     let [rank, axis, batch_dims] = numbers;
     let graph = grad.graph();
@@ -195,7 +195,7 @@ fn axis_gradient(shape: &Output, indices: &Output, grad: &Output, numbers: [Numb
     let values = call("Transpose", &[&values, &forward])?;
     let axis_dim = dims(&axis, &after_axis)?;
     let axis_size = reshape(&axis_dim, &int_vector(graph, &[])?)?;
-    // Each batch sums into a range of its own.
+    // Each batch is summed into its own range.
     let batch_shape = dims(&zero, &batch_dims)?;
     let batches = call("Prod", &[&batch_shape, &int_vector(graph, &[0])?])?;
     let inner_shape = concat(&[&dims(&batch_dims, &axis)?, &dims(&after_axis, &rank)?])?;
@@ -343,7 +343,7 @@ pub(crate) fn gathered(params: &Tensor, indices: &Tensor, axis: i64, batch_dims:
 struct GatherPlan {
     batches: usize,
     outer: usize,
-    /// How many slices there are along the axis.
+    /// The number of slices along the axis.
     size: usize,
     inner: usize,
 }

@@ -1,4 +1,4 @@
-//! Ops that pass tensors on: Identity, IdentityN, StopGradient, PreventGradient, Snapshot, DeepCopy and their like.
+//! Ops that pass tensors through: Identity, IdentityN, StopGradient, PreventGradient, Snapshot, DeepCopy and others.
 
 use crate::elementwise::{PASS_THROUGH, PassThrough};
 use graph::{Output, ShapeContext};
@@ -107,13 +107,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns `input` as it is, under another name.
+/// Returns `input` unchanged, under another name.
 #[track_caller]
 pub fn identity(input: &Output) -> Output {
     input.graph().op("Identity").input(input).output()
 }
 
-/// Returns all of `inputs` as they are, once all of them are there.
+/// Returns all `inputs` unchanged, once all of them have arrived.
 #[track_caller]
 pub fn identity_n(inputs: &[Output]) -> Vec<Output> {
     match inputs.first() {
@@ -122,13 +122,13 @@ pub fn identity_n(inputs: &[Output]) -> Vec<Output> {
     }
 }
 
-/// Returns `input`, through which no gradient flows.
+/// Returns `input`, and stops its gradient.
 #[track_caller]
 pub fn stop_gradient(input: &Output) -> Output {
     input.graph().op("StopGradient").input(input).output()
 }
 
-/// Returns `input`; asking for a gradient through it is an error that says `message`.
+/// Returns `input`; a gradient through it is an error with this `message`.
 #[track_caller]
 pub fn prevent_gradient(input: &Output, message: &str) -> Output {
     input.graph().op("PreventGradient").input(input).attr("message", message).output()
@@ -154,7 +154,7 @@ fn each_unchanged(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Passes its input on, which may be no handle: what a handle names may change.
+/// Passes its input through, which must not be a handle: the resource of a handle may change.
 struct GuaranteeConst;
 
 impl Kernel for GuaranteeConst {

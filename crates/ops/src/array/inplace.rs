@@ -1,4 +1,4 @@
-//! Rows changed in a tensor that nobody else needs: InplaceUpdate, InplaceAdd, InplaceSub, and the pieces of
+//! Updates of rows of a tensor, in place if it isn't shared: InplaceUpdate, InplaceAdd, InplaceSub, and the parts of
 //! ParallelConcat.
 
 use super::concat::join;

@@ -1,4 +1,4 @@
-//! Where: the positions of the elements that are not zero.
+//! Where: the positions of the nonzero elements.
 
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels};
@@ -27,7 +27,7 @@ pub(super) const OPS: &[Op] = &[Op {
     ] => Where),
 }];
 
-/// Returns the positions of the elements that are true or not zero, one row for each, in row-major order.
+/// Returns the positions of the elements that are true or nonzero, one row for each, in row-major order.
 #[track_caller]
 pub fn where_true(condition: &Output) -> Output {
     condition.graph().op("Where").input(condition).output()
@@ -72,7 +72,7 @@ impl<T: Element> Kernel for Where<T> {
     }
 }
 
-/// Goes row by row, so that the outer indices are worked out once per row.
+/// Works row by row, so that the outer indices are computed once per row.
 fn locate<T>(elements: &[T], outer: &[usize], inner: usize, to: &mut [i64], is_set: impl Fn(&T) -> bool) {
     let rank = outer.len() + 1;
     let mut rows = to.chunks_exact_mut(rank);

@@ -186,7 +186,7 @@ pub fn matrix_set_diag(input: &Output, diagonal: &Output) -> Output {
     input.graph().op("MatrixSetDiag").input(input).input(diagonal).output()
 }
 
-/// What an op of this family says of its diagonals: `k` and `align`, where it has them.
+/// The attributes by which an op of this family describes its diagonals: `k` and `align`, if it has them.
 struct Which {
     k: Option<Output>,
     align: String,
@@ -346,7 +346,7 @@ impl Kernel for MatrixDiag {
     }
 }
 
-/// Returns the value that stands where there is no diagonal.
+/// Returns the value for positions without a diagonal.
 fn padding_value<E: Movable>(padding: Option<&Tensor>) -> Result<E> {
     let value = match padding {
         Some(padding) if padding.num_elements() == 1 => E::view(padding)?.first().cloned(),
@@ -403,7 +403,7 @@ impl Kernel for MatrixDiagPart {
     }
 }
 
-/// Returns the shape of the batch, and where the diagonals of its matrices lie.
+/// Returns the shape of the batch, and the positions of the diagonals in its matrices.
 fn matrix_layout(input: &Tensor, band: Band, alignment: Alignment) -> Result<(Shape, Layout)> {
     let shape = input.shape();
     if shape.rank() < 2 {

@@ -1,4 +1,4 @@
-//! Ops that make, move and reshape tensors.
+//! Ops that create, move and reshape tensors.
 //!
 //! ```
 //! use graph::Graph;

@@ -120,7 +120,7 @@ fn encoded<E: Movable>(
             for (offset, to) in blocks.chunks_exact_mut(block).enumerate() {
                 let start = (first + offset) * suffix;
                 for (place, &index) in indices[start..start + suffix].iter().enumerate() {
-                    // An index out of range has no place to be on.
+                    // An index out of range has no `on` position.
                     if let Some(index) = usize::try_from(index).ok().filter(|&index| index < depth) {
                         to[index * suffix + place] = on_value.clone();
                     }

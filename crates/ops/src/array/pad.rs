@@ -1,4 +1,4 @@
-//! Surrounding tensors: Pad, PadV2, MirrorPad and its gradient.
+//! Padding of tensors: Pad, PadV2, MirrorPad and its gradient.
 
 use super::strided_slice::Put;
 use crate::arithmetic::Arithmetic;
@@ -67,13 +67,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Surrounds `input` with zeros: `paddings` counts them before and after along each axis.
+/// Pads `input` with zeros: `paddings` has their numbers before and after each axis.
 #[track_caller]
 pub fn pad(input: &Output, paddings: &[(i32, i32)]) -> Output {
     input.graph().op("Pad").input(input).input(&paddings_output(input, paddings)).output()
 }
 
-/// What a reflection does at the edge.
+/// The treatment of the edge in a reflection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirrorMode {
     /// The elements at the edge are not repeated.
@@ -82,7 +82,7 @@ pub enum MirrorMode {
     Symmetric,
 }
 
-/// Surrounds `input` with its own reflection.
+/// Pads `input` with its own reflection.
 ///
 /// ```
 /// use ops::array::{MirrorMode, mirror_pad};
@@ -107,7 +107,7 @@ fn paddings_output(input: &Output, paddings: &[(i32, i32)]) -> Output {
     input.graph().constant(Tensor::from_slice(&[paddings.len() as i64, 2], &flat))
 }
 
-/// Cuts the input's part out of the gradient.
+/// Slices the input's part out of the gradient.
 fn pad_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let mut grads = vec![None; args.op.num_inputs()];
     let Some(grad) = args.grad(0) else { return Ok(grads) };
@@ -260,7 +260,7 @@ fn padded_with<E: Movable>(input: &Tensor, paddings: &[(usize, usize)], value: O
     })
 }
 
-/// Returns a tensor with zeros around it.
+/// Returns a tensor padded with zeros.
 pub(super) fn pad_with_zeros(input: Tensor, paddings: &[(usize, usize)]) -> Result<Tensor> {
     if paddings.iter().all(|&padding| padding == (0, 0)) {
         return Ok(input);
@@ -268,7 +268,7 @@ pub(super) fn pad_with_zeros(input: Tensor, paddings: &[(usize, usize)]) -> Resu
     with_movable!(input.dtype(), E => padded_with::<E>(&input, paddings, None))
 }
 
-/// Returns 1 when the edge is not repeated, and 0 when it is.
+/// Returns 1 if the edge is not repeated, and 0 if it is.
 fn mirror_offset(builder: &KernelBuilder<'_>) -> Result<usize> {
     match builder.attrs().string("mode")?.as_str() {
         "REFLECT" => Ok(1),
@@ -345,7 +345,7 @@ impl<T: Arithmetic> Kernel for MirrorPadGrad<T> {
             dims.push(inside);
         }
         check_reflection(&dims, &paddings, self.offset)?;
-        // Where each padded element came from is what the forward op says of positions.
+        // The forward op, run on positions, says where each padded element came from.
         let count: usize = dims.iter().product();
         let sources: Vec<u64> = (0..count as u64).collect();
         let mut positions = vec![0u64; input.num_elements()];

@@ -1,4 +1,4 @@
-//! Placeholders, which a run must feed or may feed.
+//! Placeholders: tensors that a run must feed, or may feed.
 
 use crate::elementwise::PASS_THROUGH;
 use graph::{Graph, Output, ShapeContext};
@@ -54,7 +54,7 @@ pub fn placeholder(graph: &Graph, dtype: DType, shape: &PartialShape) -> Output 
     graph.op("Placeholder").attr("dtype", dtype).attr("shape", shape.clone()).output()
 }
 
-/// Returns a placeholder that is `input` unless a run feeds it.
+/// Returns a placeholder whose default is `input`.
 #[track_caller]
 pub fn placeholder_with_default(input: &Output, shape: &PartialShape) -> Output {
     input.graph().op("PlaceholderWithDefault").input(input).attr("shape", shape.clone()).output()
@@ -64,7 +64,7 @@ fn placeholder_with_default_gradient(args: &GradientArgs<'_>) -> Result<Vec<Opti
     Ok(vec![args.grads.first().cloned().flatten()])
 }
 
-/// What may be fed is what the attribute says, and the default must fit it.
+/// The attribute is the shape of feeds, and the default must match it.
 fn placeholder_with_default_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let shape = c.attrs.shape("shape")?;
     c.input(0).merge(&shape)?;

@@ -1,4 +1,4 @@
-//! Numbers of few bits for numbers of a range: QuantizeV2, Dequantize.
+//! Conversion between numbers in a range and quantized types: QuantizeV2, Dequantize.
 
 use graph::Output;
 use kernel::{
@@ -61,19 +61,19 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns numbers as those of a quantized type, with the range that they stand for.
+/// Quantizes numbers; returns them with the range that the quantized type represents.
 #[track_caller]
 pub fn quantize_v2(input: &Output, min_range: &Output, max_range: &Output, dtype: DType) -> Vec<Output> {
     input.graph().op("QuantizeV2").inputs([input, min_range, max_range]).attr("T", dtype).outputs()
 }
 
-/// Returns the numbers that quantized ones stand for.
+/// Returns the numbers that quantized values represent.
 #[track_caller]
 pub fn dequantize(input: &Output, min_range: &Output, max_range: &Output) -> Output {
     input.graph().op("Dequantize").inputs([input, min_range, max_range]).output()
 }
 
-/// Sets the first output to the shape of the input and returns that of the ranges.
+/// Sets the first output to the shape of the input, and returns the shape of the ranges.
 fn ranges_shape(c: &mut ShapeContext<'_>) -> Result<PartialShape> {
     let axis = c.attrs.int("axis")?;
     if axis < -1 {
@@ -101,7 +101,7 @@ enum Mode {
     Scaled,
 }
 
-/// What both ops are told.
+/// The attributes of both ops.
 struct Scheme {
     mode: Mode,
     narrow: bool,
@@ -135,7 +135,7 @@ impl Scheme {
         self.lowest < 0.0
     }
 
-    /// Returns half of what the type can hold, which signed types are shifted by.
+    /// Returns half of the type's range, by which signed types are shifted.
     fn half_range(&self) -> f32 {
         if self.is_signed() { ((self.highest - self.lowest + 1.0) / 2.0) as f32 } else { 0.0 }
     }
@@ -144,7 +144,7 @@ impl Scheme {
         self.lowest + if self.narrow { 1.0 } else { 0.0 }
     }
 
-    /// Returns the ranges, one for each slice along the axis, and how many elements of a slice follow each other.
+    /// Returns the ranges, one for each slice along the axis, and the number of adjacent elements of a slice.
     fn ranges<'a>(&self, context: &'a OpContext<'_>) -> Result<Ranges<'a>> {
         let shape = context.input(0)?.shape();
         let (low, high) = (context.input(1)?, context.input(2)?);
@@ -195,7 +195,7 @@ struct Quantize {
     dtype: DType,
 }
 
-/// How the numbers of one slice are quantized: clipped, scaled and shifted.
+/// The quantization of one slice: clipping, scaling and shifting.
 struct Step {
     low: f32,
     high: f32,
@@ -219,7 +219,7 @@ impl Quantize {
             return Err(Status::invalid_argument("input_max_range must be larger than input_min_range."));
         }
         let scheme = &self.scheme;
-        // Zero is always inside, and the ends are never too close together.
+        // The range always contains zero, and its ends are never too close together.
         let apart = low.abs().max(high.abs()).max(1.0) * self.minimum_range;
         let low = low.min(0.0);
         let high = high.max(low + apart).max(0.0);
@@ -279,7 +279,7 @@ impl Kernel for Quantize {
             _ => Tensor::from_slice(dims, &quantized.iter().map(|&x| x as i32).collect::<Vec<_>>())?,
         };
         let output = output.with_dtype(self.dtype)?;
-        // Without an axis, or with a single slice along it, the range is one number.
+        // Without an axis, or with a single slice along it, the range is scalar.
         let shape = if steps.len() == 1 { Shape::scalar() } else { Shape::vector(steps.len()) };
         let ends = |end: fn(&Step) -> f32| {
             Tensor::build::<f32>(shape.clone(), |to| to.iter_mut().zip(&steps).for_each(|(to, step)| *to = end(step)))

@@ -1,4 +1,4 @@
-//! Numbers as they come back from integers of any width, for training what will be quantized: QuantizeAndDequantizeV2,
+//! Quantization to integers of any width and dequantization in one op, for quantization-aware training: QuantizeAndDequantizeV2,
 //! QuantizeAndDequantizeV3, QuantizeAndDequantizeV4 and QuantizeAndDequantizeV4Grad.
 
 use crate::compose::Gradients;
@@ -97,7 +97,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns numbers as they come back from signed integers of `num_bits` bits, which stand for those from `min` to `max`.
+/// Returns numbers quantized to signed integers of `num_bits` bits for the range from `min` to `max`, and dequantized again.
 #[track_caller]
 pub fn quantize_and_dequantize(input: &Output, min: &Output, max: &Output, num_bits: i64) -> Output {
     let op = input.graph().op("QuantizeAndDequantizeV2").input(input).input(min).input(max);
@@ -142,7 +142,7 @@ fn gradient_within_range(args: &GradientArgs<'_>) -> Gradients {
     Ok((0..3).map(|port| Some(op.output(port).into())).collect())
 }
 
-/// What the kernels do with a number.
+/// The operation that kernels apply to a number.
 trait Number: Element + Copy + PartialOrd + std::fmt::Display {
     const ZERO: Self;
     const ONE: Self;
@@ -197,7 +197,7 @@ macro_rules! number {
 
 number!(f32 f64);
 
-/// Goes over the indices of an axis: each with the elements that have it.
+/// Iterates over the indices of an axis, each with its elements.
 fn for_each_channel(shape: &Shape, axis: Option<usize>, mut visit: impl FnMut(usize, std::ops::Range<usize>)) {
     let Some(axis) = axis else { return visit(0, 0..shape.num_elements()) };
     let (depth, inner) = (shape.size(axis), (axis + 1..shape.rank()).map(|axis| shape.size(axis)).product::<usize>());
@@ -209,7 +209,7 @@ fn for_each_channel(shape: &Shape, axis: Option<usize>, mut visit: impl FnMut(us
     }
 }
 
-/// How the numbers of one channel come back.
+/// The quantization of one channel.
 #[derive(Clone, Copy)]
 struct Scale<N> {
     min: N,
@@ -220,7 +220,7 @@ struct Scale<N> {
 
 struct QuantizeAndDequantize<N> {
     signed: bool,
-    /// None: it is an input.
+    /// `None`: it is an input.
     num_bits: Option<i64>,
     range_given: bool,
     narrow_range: bool,
@@ -280,7 +280,7 @@ impl<N: Number> QuantizeAndDequantize<N> {
         Ok(bits)
     }
 
-    /// Returns the limits of each channel: those that are given, or those of its numbers.
+    /// Returns the limits of each channel: the given ones, or those of its numbers.
     fn limits(&self, context: &OpContext<'_>, input: &Tensor) -> Result<Vec<(N, N)>> {
         let depth = self.axis.map_or(1, |axis| input.shape().size(axis));
         if !self.range_given {
@@ -307,7 +307,7 @@ impl<N: Number> QuantizeAndDequantize<N> {
         Ok(min.iter().copied().zip(max.iter().copied()).collect())
     }
 
-    /// Returns the widest scale with which both limits are among the integers, and zero stays zero.
+    /// Returns the largest scale with which both limits are among the integers and zero stays zero.
     fn scale(&self, (min, max): (N, N), bits: i64) -> Scale<N> {
         let (lowest, highest) = match self.signed {
             true => (-(1i64 << (bits - 1)) + i64::from(self.narrow_range), (1i64 << (bits - 1)) - 1),
@@ -328,7 +328,7 @@ impl<N: Number> QuantizeAndDequantize<N> {
     }
 }
 
-/// Refuses a limit that isn't a scalar, or a number for each of the axis's indices.
+/// Refuses a limit that isn't a scalar, or a vector with a number for each index of the axis.
 fn check_limit(name: &str, limit: &Tensor, axis: Option<usize>, depth: usize) -> Result<()> {
     let Some(axis) = axis else {
         return match limit.num_elements() {
@@ -371,7 +371,7 @@ impl<N: Number> Kernel for QuantizeAndDequantize<N> {
             for_each_channel(input.shape(), self.axis, |channel, range| {
                 let Scale { min, max, scale, inverse } = scales[channel];
                 for (out, &value) in out[range.clone()].iter_mut().zip(&values[range]) {
-                    // Compared so that what is no number stays none.
+                    // Compared in this way so that NaN stays NaN.
                     let clamped = match value {
                         value if self.range_given && value > max => max,
                         value if self.range_given && value < min => min,
@@ -390,7 +390,7 @@ impl<N: Number> Kernel for QuantizeAndDequantize<N> {
     }
 }
 
-/// Hands a gradient on where the number is within the limits.
+/// Passes a gradient on if the number is within the limits.
 struct WithinRange<N> {
     axis: Option<usize>,
     number: PhantomData<fn(N)>,
@@ -479,7 +479,7 @@ mod tests {
         let run = |attrs| run_op("QuantizeAndDequantizeV2", attrs, &inputs).unwrap()[0].to_vec::<f32>().unwrap();
         let given = run(attrs![("num_bits", 2i64), ("range_given", true), ("narrow_range", true)]);
         assert_eq!(given, [-1.0, -1.0, 0.0, 0.0, 1.0]);
-        // Without a range it is that of the numbers, of which the upper end decides.
+        // Without a given range it is that of the numbers; its upper end decides.
         assert_eq!(run(attrs![("num_bits", 2i64), ("narrow_range", true)]), [-3.0, 0.0, 0.0, 0.0, 3.0]);
         let mut inputs = inputs.to_vec();
         inputs.push(Tensor::scalar(2i32));

@@ -79,13 +79,13 @@ pub fn expand_dims(input: &Output, axis: i32) -> Output {
     input.graph().op("ExpandDims").input(input).input(&axis).output()
 }
 
-/// Returns `input` without the given dimensions of size 1; none given means all that there are.
+/// Returns `input` without the given dimensions of size 1; if none are given, without all of them.
 #[track_caller]
 pub fn squeeze(input: &Output, axes: &[i64]) -> Output {
     input.graph().op("Squeeze").input(input).attr("squeeze_dims", axes).output()
 }
 
-/// Returns `input` after checking at run time that its shape is as `shape` says.
+/// Returns `input` after checking at run time that it has the shape `shape`.
 #[track_caller]
 pub fn ensure_shape(input: &Output, shape: &PartialShape) -> Output {
     input.graph().op("EnsureShape").input(input).attr("shape", shape.clone()).output()
@@ -165,7 +165,7 @@ fn squeeze_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let input = c.input(0);
     let Some(dims) = input.dims() else { return Ok(()) };
     let shape = if axes.is_empty() {
-        // Without axes only sizes that are known say what goes.
+        // Without given axes, only known sizes decide which dimensions are removed.
         if !input.is_fully_defined() {
             return Ok(());
         }
@@ -193,7 +193,7 @@ fn ensure_shape_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Turns the axis at which a dimension is added into an index.
+/// Returns the index at which a dimension is added.
 fn expanded_axis(axis: i64, rank: usize) -> Result<usize> {
     let rank = rank as i64;
     if axis < -1 - rank || axis > rank {
@@ -240,8 +240,8 @@ impl Kernel for Reshape {
     }
 }
 
-/// Returns the shape that `sizes` asks for, with its -1 replaced by what is left of the elements of the tensor. Where a size
-/// of zero is asked for, sizes of zero count on neither side, so that `[0, 5]` as `[0, -1]` keeps its five columns.
+/// Returns the shape that `sizes` describes, with its -1 replaced by the rest of the tensor's elements. If a size of zero is
+/// requested, sizes of zero are ignored on both sides, so that `[0, 5]` reshaped to `[0, -1]` keeps its five columns.
 fn reshaped(dims: &[i64], sizes: &[i64]) -> Result<Shape> {
     let too_large = || {
         let sizes = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");

@@ -117,7 +117,7 @@ fn reverse_sequence_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns which axes are reversed.
+/// Returns the axes to reverse.
 fn reversed_axes(axes: &[i64], rank: usize) -> Result<SmallVec<[bool; 8]>> {
     let mut reversed: SmallVec<[bool; 8]> = SmallVec::from_elem(false, rank);
     for &axis in axes {
@@ -228,7 +228,7 @@ impl Kernel for ReverseSequence {
     }
 }
 
-/// A walk over runs of `inner` elements, of which each belongs to one batch and one step.
+/// Iterates over runs of `inner` elements, each of which belongs to one batch and one step.
 struct Walk<'a> {
     seq_axis: usize,
     batch_axis: usize,
@@ -241,7 +241,7 @@ impl Walk<'_> {
         let dims = input.shape().to_usize();
         let from = E::view(input)?;
         let last = self.seq_axis.max(self.batch_axis);
-        // How many runs lie between one index of an axis and the next.
+        // The number of runs between two indices of an axis.
         let runs_per = |axis: usize| dims[axis + 1..=last].iter().product::<usize>();
         let (seq_runs, batch_runs) = (runs_per(self.seq_axis), runs_per(self.batch_axis));
         let (steps, batches) = (dims[self.seq_axis], dims[self.batch_axis]);

@@ -1,4 +1,4 @@
-//! Rolling elements along axes: Roll.
+//! Roll: moves elements along axes, with wrap-around.
 
 use crate::compose::{Gradients, ternary, unary};
 use crate::movement::Movable;
@@ -20,7 +20,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(|_| BoxedKernel::new(Roll))],
 }];
 
-/// Returns `input` with its elements moved along axes; what leaves at an end comes back at the other.
+/// Returns `input` with its elements moved along axes; elements that leave at one end come back at the other.
 #[track_caller]
 pub fn roll(input: &Output, shift: &Output, axis: &Output) -> Output {
     input.graph().op("Roll").input(input).input(shift).input(axis).output()

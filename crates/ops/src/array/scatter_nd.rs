@@ -1,4 +1,4 @@
-//! Slices put where vectors of indices say: ScatterNd, TensorScatterUpdate and its like, ScatterNdNonAliasingAdd.
+//! Scatters of slices by vectors of indices: ScatterNd, TensorScatterUpdate and related ops, ScatterNdNonAliasingAdd.
 
 use crate::arithmetic::{Arithmetic, Ordered};
 use crate::compose::{binary, call, cast, unary};
@@ -100,7 +100,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns zeros of a shape with `updates` added where the vectors in `indices` say.
+/// Returns zeros of a shape with `updates` added at the vectors in `indices`.
 #[track_caller]
 pub fn scatter_nd(indices: &Output, updates: &Output, shape: &Output) -> Output {
     indices.graph().op("ScatterNd").input(indices).input(updates).input(shape).output()
@@ -143,7 +143,7 @@ fn sub_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     Ok(vec![Some(grad.into()), None, Some(updates.into())])
 }
 
-/// The gradient is shared among all that are equal to the result.
+/// The gradient is shared among all elements that are equal to the result.
 fn extreme_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; 3]) };
     let (x, indices, y, output) = (args.input(0), args.input(1), args.input(2), args.output(0));
@@ -188,7 +188,7 @@ fn check_updates(shape: &PartialShape, indices: &PartialShape, updates: &Partial
     updates.merge(&expected).map(drop)
 }
 
-/// What becomes of an element and its update.
+/// How an element is combined with its update.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Combine {
     Replace,
@@ -228,7 +228,7 @@ impl Kernel for TensorScatter {
     }
 }
 
-/// Returns indices as a type that all functions on indices know.
+/// Returns indices in a type that all index functions support.
 pub(super) fn wide(indices: &Tensor) -> Result<Tensor> {
     let values: Vec<i32> = match indices.dtype() {
         DType::Int16 => indices.as_slice::<i16>()?.iter().map(|&index| i32::from(index)).collect(),
@@ -238,7 +238,7 @@ pub(super) fn wide(indices: &Tensor) -> Result<Tensor> {
     Tensor::from_slice(indices.dims(), &values)
 }
 
-/// Fails unless updates have the shape that follows from the indices; TensorFlow has other words where the output is new.
+/// Fails unless the updates' shape matches that of the indices; TensorFlow's message differs if the output is new.
 fn check_scattered(shape: &Shape, indices: &Shape, updates: &Shape, is_new: bool) -> Result<()> {
     let outer = indices.rank() - 1;
     let depth = indices.dim(outer) as usize;
@@ -270,7 +270,7 @@ fn check_scattered(shape: &Shape, indices: &Shape, updates: &Shape, is_new: bool
     Ok(())
 }
 
-/// Combines a tensor with updates; `is_new` says that it was made for them.
+/// Combines a tensor with updates; `is_new` means that the tensor was created for them.
 fn scattered(target: Tensor, indices: &Tensor, updates: &Tensor, combine: Combine, is_new: bool) -> Result<Tensor> {
     let shape = target.shape().clone();
     let indices = wide(indices)?;
@@ -303,7 +303,7 @@ fn scattered(target: Tensor, indices: &Tensor, updates: &Tensor, combine: Combin
     combine_numbers(target, updates, &slices, combine)
 }
 
-/// Calls `change` with each element that is named and its update.
+/// Calls `change` with each indexed element and its update.
 fn write<T>(to: &mut [T], from: &[T], slices: &NdSlices, change: impl Fn(&mut T, &T)) {
     let len = slices.slice_len;
     for (&slice, update) in slices.slices.iter().zip(from.chunks_exact(len)) {

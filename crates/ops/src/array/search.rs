@@ -1,4 +1,4 @@
-//! Looking things up: ListDiff, LowerBound, UpperBound, UnravelIndex.
+//! Searches: ListDiff, LowerBound, UpperBound, UnravelIndex.
 
 use super::shape::index_vector;
 use super::unique::Comparable;
@@ -61,7 +61,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the elements of `x` that are not in `y`, and where they are.
+/// Returns the elements of `x` that are not in `y`, and their positions.
 #[track_caller]
 pub fn list_diff(x: &Output, y: &Output) -> (Output, Output) {
     let op = x.graph().op("ListDiff").input(x).input(y).build();
@@ -137,7 +137,7 @@ impl Kernel for ListDiff {
     }
 }
 
-/// Returns where the elements of `x` are that are not in `y`; elements without a key are in nothing.
+/// Returns the positions of the elements of `x` that are not in `y`; elements without a key are in no list.
 fn missing<T, K: Hash + Eq>(x: &[T], y: &[T], key: impl Fn(&T) -> Option<K>) -> Vec<i64> {
     let known: HashSet<K> = y.iter().filter_map(&key).collect();
     let is_missing = |value: &T| key(value).is_none_or(|key| !known.contains(&key));

@@ -1,4 +1,4 @@
-//! What a shape is: Shape, ShapeN, Size, Rank, and the arithmetic of broadcasting on shapes.
+//! Shapes as tensors: Shape, ShapeN, Size, Rank, and the arithmetic of broadcasting on shapes.
 
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -140,7 +140,7 @@ fn broadcast_args_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns an input's shape; a variable is not read for it.
+/// Returns an input's shape, without reading a variable.
 pub(crate) fn input_shape(context: &OpContext<'_>, index: usize) -> Result<Shape> {
     match context.value(index) {
         Value::Ref(variable) => variable.read_with(|tensor| Ok(tensor.shape().clone())),
@@ -152,7 +152,7 @@ fn is_wide(builder: &KernelBuilder<'_>) -> bool {
     builder.output_dtype(0) == DType::Int64
 }
 
-/// Returns numbers as an `int64` vector when `wide`, otherwise as an `int32` one.
+/// Returns integers as an `int64` vector if `wide`, otherwise as an `int32` one.
 pub(crate) fn index_vector(values: &[i64], wide: bool) -> Result<Tensor> {
     if wide {
         return Ok(Tensor::vector(values));
@@ -299,7 +299,7 @@ fn shape_inputs(context: &OpContext<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
     Ok((context.input(0)?.to_indices()?, context.input(1)?.to_indices()?))
 }
 
-/// Returns a size of a shape that is padded with ones on its left to `rank` dimensions.
+/// Returns a size of a shape that is left-padded with ones to `rank` dimensions.
 fn padded(dims: &[i64], rank: usize, axis: usize) -> i64 {
     axis.checked_sub(rank - dims.len()).map_or(1, |axis| dims[axis])
 }

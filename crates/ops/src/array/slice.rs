@@ -23,14 +23,14 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(|_| BoxedKernel::new(Slice))],
 }];
 
-/// Returns the box of `input` that starts at `begin` and has `size`, where -1 means all that is left.
+/// Returns the box of `input` that starts at `begin` and has `size`, where -1 means everything up to the end.
 #[track_caller]
 pub fn slice(input: &Output, begin: &[i64], size: &[i64]) -> Output {
     let vector = |values: &[i64]| input.graph().constant_tensor(&Tensor::vector(values));
     input.graph().op("Slice").input(input).input(&vector(begin)).input(&vector(size)).output()
 }
 
-/// Pads the gradient with zeros to where it came from.
+/// Pads the gradient with zeros to the input's shape.
 fn slice_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; 3]) };
     let graph = grad.graph();
@@ -94,7 +94,7 @@ fn slice_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many elements of an axis a slice takes, after checking that it lies within.
+/// Returns the number of elements that a slice takes of an axis, after checking that they exist.
 fn part_len(begin: i64, size: i64, whole: i64, axis: usize) -> Result<i64> {
     let len = if size == -1 { whole.saturating_sub(begin) } else { size };
     if begin < 0 || begin > whole {
@@ -138,7 +138,7 @@ impl Kernel for Slice {
     }
 }
 
-/// Returns the box of `input` that starts at `begin` and has `dims`, which must lie within.
+/// Returns the box of `input` that starts at `begin` and has `dims`, which must be within bounds.
 pub(super) fn slice_of(input: Tensor, begin: &[i64], dims: &[i64]) -> Result<Tensor> {
     if *dims == *input.dims() {
         return Ok(input);

@@ -1,15 +1,15 @@
-//! What a slice is written with: numbers, ranges and tuples of them, as between brackets in Python.
+//! The entries of a slice: numbers, ranges and tuples of them, as between brackets in Python.
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 
 /// One entry of a slice, as written between brackets in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SliceIndex {
-    /// `i`: the dimension goes away.
+    /// `i`: removes the dimension.
     At(i32),
-    /// `begin:end`, either of which may be left out.
+    /// `begin:end`, either of which may be omitted.
     Range(Option<i32>, Option<i32>),
-    /// `begin:end:stride`, where the bounds may be left out.
+    /// `begin:end:stride`, where the bounds may be omitted.
     Strided(Option<i32>, Option<i32>, i32),
     /// `...`
     Ellipsis,
@@ -17,7 +17,7 @@ pub enum SliceIndex {
     NewAxis,
 }
 
-/// `i`: the dimension goes away. A negative one counts from the end.
+/// `i`: removes the dimension. A negative one counts from the end.
 impl From<i32> for SliceIndex {
     fn from(at: i32) -> SliceIndex {
         SliceIndex::At(at)

@@ -1,20 +1,20 @@
-//! What `begin`, `end`, `strides` and the masks of a strided slice mean for a tensor of some shape.
+//! The meaning of `begin`, `end`, `strides` and the masks of a strided slice for a tensor of a given shape.
 
 use smallvec::SmallVec;
 use tensor::{PartialShape, Result, Shape, Status};
 
-/// The masks of a strided slice: bit `i` is about entry `i` of `begin`, `end` and `strides`.
+/// The masks of a strided slice: bit `i` applies to entry `i` of `begin`, `end` and `strides`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SliceMasks {
     /// The slice starts at the edge.
     pub(super) begin: i64,
     /// The slice ends at the edge.
     pub(super) end: i64,
-    /// The entry stands for as many whole dimensions as are left over.
+    /// The entry is an ellipsis: it stands for all remaining dimensions.
     pub(super) ellipsis: i64,
     /// The entry is a new dimension of size 1.
     pub(super) new_axis: i64,
-    /// The entry is an index, whose dimension goes away.
+    /// The entry is an index, which removes its dimension.
     pub(super) shrink_axis: i64,
 }
 
@@ -35,9 +35,9 @@ impl SliceMasks {
 pub(super) struct SliceRange {
     /// The first index.
     pub(super) begin: i64,
-    /// From one index to the next.
+    /// The step.
     pub(super) stride: i64,
-    /// How many.
+    /// The number of elements.
     pub(super) len: i64,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct SliceSpec {
     pub(super) shape: Shape,
 }
 
-/// What becomes of an entry in the result's shape.
+/// The effect of an entry on the result's shape.
 #[derive(Clone, Copy)]
 enum Place {
     Dimension(usize),
@@ -69,7 +69,7 @@ struct Entry {
 }
 
 impl SliceSpec {
-    /// Works out a slice of a tensor of this shape.
+    /// Resolves a slice of a tensor of this shape.
     pub(super) fn new(
         shape: &Shape,
         begin: &[i64],
@@ -101,12 +101,12 @@ impl SliceSpec {
         Ok(SliceSpec { ranges, shape: Shape::new(&dims)? })
     }
 
-    /// Returns whether the slice is all of the tensor.
+    /// Returns whether the slice is the whole tensor.
     pub(super) fn is_everything(&self, shape: &Shape) -> bool {
         self.ranges.iter().enumerate().all(|(axis, range)| covers(range, shape.dim(axis)))
     }
 
-    /// Returns the rows of axis 0 when the slice is made of whole rows one after the other.
+    /// Returns the rows of axis 0 if the slice consists of whole consecutive rows.
     pub(super) fn rows(&self, shape: &Shape) -> Option<(usize, usize)> {
         let (first, rest) = self.ranges.split_first()?;
         let whole = rest.iter().enumerate().all(|(axis, range)| covers(range, shape.dim(axis + 1)));
@@ -119,7 +119,7 @@ fn covers(range: &SliceRange, size: i64) -> bool {
     range.len == size && (range.stride == 1 || size <= 1)
 }
 
-/// Works out the shape of a slice of a tensor of which not everything is known.
+/// Infers the shape of a slice of a tensor whose shape is partly unknown.
 pub(super) fn sliced_shape(
     shape: &PartialShape,
     begin: Option<&[i64]>,
@@ -146,7 +146,7 @@ pub(super) fn sliced_shape(
     Ok(PartialShape::new(&result))
 }
 
-/// Spreads the entries over the dimensions of a tensor.
+/// Assigns the entries to the dimensions of a tensor.
 fn dense(
     rank: usize,
     begin: Option<&[i64]>,
@@ -169,7 +169,7 @@ fn dense(
     let whole = Entry { begin: Some(0), end: Some(0), stride: 1, begin_masked: true, end_masked: true, shrinks: false };
     let mut entries: SmallVec<[Entry; 8]> = SmallVec::new();
     let mut places: SmallVec<[Place; 8]> = SmallVec::new();
-    // Without an ellipsis there is one behind the last entry.
+    // Without an ellipsis there is an implicit one after the last entry.
     for entry in 0..count + usize::from(ellipses == 0) {
         if entry == count || is_set(masks.ellipsis, entry) {
             let behind = (entry + 1..count).filter(|&entry| !is_new(entry)).count();
@@ -204,7 +204,7 @@ fn dense(
     Ok((entries, places))
 }
 
-/// Returns the range of an entry in a dimension of `size`, when its bounds are known.
+/// Returns the range of an entry in a dimension of `size`, if its bounds are known.
 fn range(entry: &Entry, size: i64, axis: usize) -> Result<Option<SliceRange>> {
     let Entry { stride, .. } = *entry;
     if stride == 0 {
@@ -242,7 +242,7 @@ fn range(entry: &Entry, size: i64, axis: usize) -> Result<Option<SliceRange>> {
     } else {
         distance / stride + i64::from(distance % stride != 0)
     };
-    // An empty range may start behind the edge; it is never followed.
+    // An empty range may start beyond the edge; its start is never used.
     Ok(Some(SliceRange { begin: if len == 0 { 0 } else { begin }, stride: if len <= 1 { 1 } else { stride }, len }))
 }
 

@@ -1,4 +1,4 @@
-//! Blocks of space moved to the batch or to the depth, and back: SpaceToBatchND, BatchToSpaceND, SpaceToDepth,
+//! Moves blocks of spatial dimensions to the batch or to the depth, and back: SpaceToBatchND, BatchToSpaceND, SpaceToDepth,
 //! DepthToSpace, and the older forms.
 //!
 //! Each is a reshape, a permutation of axes and a reshape, with padding before or cropping after.
@@ -199,7 +199,7 @@ fn moved_shape(
     Ok(PartialShape::new(&moved))
 }
 
-/// Divides without a rest.
+/// Divides without a remainder.
 fn evenly(size: i64, by: i64) -> Result<i64> {
     match size % by {
         0 => Ok(size / by),
@@ -207,7 +207,7 @@ fn evenly(size: i64, by: i64) -> Result<i64> {
     }
 }
 
-/// Divides without a rest. A kernel of TensorFlow says what `problem` says, and its shape function what follows.
+/// Divides without a remainder. TensorFlow's kernel reports `problem`, and its shape function the following text.
 fn divided(size: i64, by: i64, problem: impl Fn() -> String) -> Result<i64> {
     if size % by != 0 {
         return Err(Status::invalid_argument(format!(
@@ -247,7 +247,7 @@ fn check_block(block: &[i64], edges: &[i64], dims: usize, to_batch: bool) -> Res
 
 struct SpaceBatch {
     to_batch: bool,
-    /// The block of the older forms; the others have it as an input.
+    /// The block size of the older forms; the others have it as an input.
     block: Option<i64>,
 }
 
@@ -310,7 +310,7 @@ fn space_to_batch(input: Tensor, block: &[i64], paddings: &[(i64, i64)]) -> Resu
     let padded = pad_with_zeros(input, &all)?;
     let sizes: Dims = padded.dims().into();
     let rest = &sizes[dims + 1..];
-    // Each spatial axis becomes two: the blocks, and the place within one.
+    // Each spatial axis becomes two: the blocks, and the position within one.
     let mut split: Dims = [sizes[0]].into_iter().collect();
     for axis in 0..dims {
         let (size, by) = (sizes[axis + 1], block[axis]);
@@ -365,7 +365,7 @@ fn batch_to_space(input: Tensor, block: &[i64], crops: &[(i64, i64)]) -> Result<
     slice_of(moved, &begin, &size)
 }
 
-/// Returns the size of a block, whose square must not overflow.
+/// Returns the block size, whose square must not overflow.
 fn block_size(attrs: &AttrMap) -> Result<i64> {
     const BLOCK_MAX: i64 = 1 << 20;
     let block = attrs.int("block_size")?;

@@ -1,4 +1,4 @@
-//! Cutting tensors into parts: Split, SplitV, Unpack.
+//! Splits: Split, SplitV, Unpack.
 
 use super::concat::copy_run;
 use crate::compose::grad_or_zeros;
@@ -48,14 +48,14 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Cuts `value` into `count` parts of one size along `axis`.
+/// Splits `value` into `count` parts of the same size along `axis`.
 #[track_caller]
 pub fn split(value: &Output, count: usize, axis: i32) -> Vec<Output> {
     let axis = value.graph().constant_tensor(&Tensor::scalar(axis));
     value.graph().op("Split").input(&axis).input(value).attr("num_split", count as i64).outputs()
 }
 
-/// Cuts `value` into parts of the given sizes along `axis`; one size may be -1.
+/// Splits `value` into parts of the given sizes along `axis`; one size may be -1.
 #[track_caller]
 pub fn split_v(value: &Output, sizes: &[i64], axis: i32) -> Vec<Output> {
     let graph = value.graph();
@@ -63,13 +63,13 @@ pub fn split_v(value: &Output, sizes: &[i64], axis: i32) -> Vec<Output> {
     graph.op("SplitV").input(value).input(&parts).input(&axis).attr("num_split", sizes.len() as i64).outputs()
 }
 
-/// Cuts `value` into its `count` slices along `axis`, which is removed.
+/// Splits `value` into its `count` slices along `axis`, which is removed.
 #[track_caller]
 pub fn unstack(value: &Output, count: usize, axis: i64) -> Vec<Output> {
     value.graph().op("Unpack").input(value).attr("num", count as i64).attr("axis", axis).outputs()
 }
 
-/// Joins the gradients of the parts.
+/// Concatenates the gradients of the parts.
 fn join_gradients(args: &GradientArgs<'_>, op: &str) -> Result<Vec<Output>> {
     let count = args.op.num_outputs();
     if args.grads.iter().all(Option::is_none) || count == 0 {
@@ -198,7 +198,7 @@ fn sizes_of(sizes: &Tensor) -> Result<Vec<i64>> {
     }
 }
 
-/// Returns the sizes of the parts of `total`, with a -1 replaced by what is left.
+/// Returns the sizes of the parts of `total`, with a -1 replaced by the rest.
 fn part_sizes(sizes: &[i64], total: i64) -> Result<Vec<i64>> {
     let mut unknown = None;
     let mut sum = 0i64;
@@ -311,7 +311,7 @@ impl Kernel for Unpack {
 pub(crate) fn cut(value: &Tensor, axis: usize, start: usize, len: usize) -> Result<Tensor> {
     let outer: usize = value.dims()[..axis].iter().product::<i64>() as usize;
     if outer == 1 && value.dtype().is_plain() {
-        // All dimensions before the axis are 1, so what is asked for is one run of elements.
+        // All dimensions before the axis are 1, so the slices are contiguous.
         let dims = value.shape().slice(axis, value.shape().rank());
         let rows = value.reshape(dims)?.slice_rows(start, start + len)?;
         return rows.into_shape(value.shape().with_dim(axis, len as i64)?);

@@ -182,7 +182,7 @@ fn strided_slice_grad_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Gra
     Ok(vec![None, None, None, None, Some(sliced_like(args, &grad)?.into())])
 }
 
-/// Slices a gradient as the op sliced its input.
+/// Slices a gradient in the same way as the op's input.
 fn sliced_like(args: &GradientArgs<'_>, grad: &Output) -> Result<Output> {
     let mut builder = grad.graph().op("StridedSlice").input(grad);
     for index in 1..4 {
@@ -243,7 +243,7 @@ fn strided_slice_grad_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns indices of any of the types that a slice allows.
+/// Returns indices of any type that slices support.
 fn index_values(tensor: &Tensor) -> Result<Vec<i64>> {
     match tensor.dtype() {
         DType::Int16 => Ok(tensor.as_slice::<i16>()?.iter().map(|&value| i64::from(value)).collect()),
@@ -251,7 +251,7 @@ fn index_values(tensor: &Tensor) -> Result<Vec<i64>> {
     }
 }
 
-/// Works out a slice from the inputs `1..4`.
+/// Resolves a slice from the inputs `1..4`.
 fn spec_of(context: &OpContext<'_>, shape: &Shape, masks: SliceMasks) -> Result<SliceSpec> {
     let shapes = [context.input(1)?.shape(), context.input(2)?.shape(), context.input(3)?.shape()];
     if !shapes[0].is_vector() || shapes[1] != shapes[0] || shapes[2] != shapes[0] {
@@ -305,7 +305,7 @@ fn slice_axes(spec: &SliceSpec) -> SmallVec<[SliceAxis; 6]> {
     spec.ranges.iter().map(axis).collect()
 }
 
-/// Takes a slice out of a tensor.
+/// Returns a slice of a tensor.
 pub(super) struct Take {
     pub(super) dims: SmallVec<[usize; 6]>,
     pub(super) axes: SmallVec<[SliceAxis; 6]>,
@@ -317,7 +317,7 @@ impl Rearrangement for Take {
     }
 }
 
-/// Puts a tensor into a slice of another.
+/// Writes a tensor into a slice of another one.
 pub(super) struct Put {
     pub(super) dims: SmallVec<[usize; 6]>,
     pub(super) axes: SmallVec<[SliceAxis; 6]>,
@@ -410,7 +410,7 @@ impl Kernel for StridedSliceAssign {
         let value = context.input(4)?;
         variable.update(|tensor| {
             let spec = spec_of(context, tensor.shape(), self.masks)?;
-            // Checked first, so that an error leaves the variable as it was.
+            // Checked first, so that an error leaves the variable unchanged.
             let value = match value.shape() == &spec.shape {
                 true => value.clone(),
                 false => broadcast(value, spec.shape.clone())?,
@@ -448,7 +448,7 @@ impl Kernel for TensorStridedSliceUpdate {
     }
 }
 
-/// The attributes of the masks, for tests and other builders.
+/// The mask attributes, for tests and other builders.
 #[cfg(test)]
 fn mask_attrs(masks: SliceMasks) -> graph::AttrMap {
     let mut attrs = graph::AttrMap::default();

@@ -21,7 +21,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(|_| BoxedKernel::new(Tile))],
 }];
 
-/// Repeats `input` as often along each axis as `multiples` says.
+/// Repeats `input` along each axis as often as `multiples` says.
 #[track_caller]
 pub fn tile(input: &Output, multiples: &[i32]) -> Output {
     let multiples = input.graph().constant_tensor(&Tensor::vector(multiples));
@@ -34,7 +34,7 @@ fn tile_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let graph = grad.graph();
     let (input, multiples) = (args.input(0), args.input(1));
     if let (Some(shape), Some(multiples)) = (input.full_shape(), multiples.constant_value()) {
-        // Each axis is seen as two: the copies, and the input.
+        // Each axis is treated as two: the copies, and the input.
         let multiples = multiples.to_indices()?;
         let dims: Vec<i64> = multiples.iter().zip(shape.dims()).flat_map(|(&multiple, &dim)| [multiple, dim]).collect();
         let axes: Vec<i32> = (0..shape.rank() as i32).map(|axis| 2 * axis).collect();

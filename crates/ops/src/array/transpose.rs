@@ -53,13 +53,13 @@ pub fn transpose(x: &Output, permutation: &[i32]) -> Output {
     transpose_with(x, &x.graph().constant_tensor(&Tensor::vector(permutation)))
 }
 
-/// As [`transpose`], with a permutation that is computed.
+/// As [`transpose`], with a permutation that is computed in the graph.
 #[track_caller]
 pub fn transpose_with(x: &Output, permutation: &Output) -> Output {
     x.graph().op("Transpose").input(x).input(permutation).output()
 }
 
-/// Returns the permutation that undoes `x`.
+/// Returns the inverse of the permutation `x`.
 #[track_caller]
 pub fn invert_permutation(x: &Output) -> Output {
     x.graph().op("InvertPermutation").input(x).output()
@@ -108,7 +108,7 @@ fn invert_permutation_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a permutation of `0..rank` after checking that it is one; negative axes count from the end.
+/// Returns a permutation of `0..rank` after checking it; negative axes count from the end.
 fn checked_permutation(permutation: &[i64], rank: usize) -> Result<SmallVec<[usize; 8]>> {
     if permutation.len() != rank {
         return Err(Status::invalid_argument(format!(
@@ -156,7 +156,7 @@ pub(super) fn permuted(input: &Tensor, axes: SmallVec<[usize; 8]>) -> Result<Ten
     let shape = input.shape();
     let dims: SmallVec<[i64; 8]> = axes.iter().map(|&axis| shape.dim(axis)).collect();
     let out_shape = Shape::new(&dims)?;
-    // When only dimensions of size 1 move, the elements stay where they are.
+    // If only dimensions of size 1 move, the elements stay where they are.
     if axes.iter().filter(|&&axis| shape.dim(axis) != 1).is_sorted() {
         return input.reshape(out_shape);
     }

@@ -1,4 +1,4 @@
-//! What occurs at all: Unique, UniqueV2, and both with counts.
+//! Distinct values: Unique, UniqueV2, and both with counts.
 
 use super::shape::index_vector;
 use crate::movement::Movable;
@@ -60,7 +60,8 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the values of the vector `x` in the order in which they first occur, and for each element which value it is.
+/// Returns the distinct values of the vector `x` in the order of their first occurrence, and for each element the index of its
+/// value.
 #[track_caller]
 pub fn unique(x: &Output) -> (Output, Output) {
     let op = x.graph().op("Unique").input(x).build();
@@ -163,7 +164,7 @@ fn unique_axis(shape: &Shape, axes: Option<&Tensor>) -> Result<usize> {
 
 /// Which slices are equal.
 struct Groups {
-    /// The slice in which each group first occurs.
+    /// The first slice of each group.
     first: Vec<i64>,
     /// The group of each slice.
     group_of: Vec<i64>,
@@ -178,9 +179,9 @@ impl Groups {
         counts
     }
 
-    /// Groups by a key; slices without one equal nothing, not even themselves.
+    /// Groups by a key; slices without one equal no other slice, not even themselves.
     fn by_key<K: Hash + Eq>(size: usize, key: impl Fn(usize) -> Option<K>) -> Groups {
-        /// Enough that most inputs make the table grow no more.
+        /// Large enough that for most inputs the table doesn't have to grow.
         const EXPECTED_MAX: usize = 1 << 16;
         let mut groups = Groups { first: Vec::new(), group_of: Vec::with_capacity(size) };
         let mut known: HashMap<K, i64> = HashMap::with_capacity_and_hasher(size.min(EXPECTED_MAX), Default::default());
@@ -199,7 +200,7 @@ impl Groups {
     }
 }
 
-/// Returns bits that are equal just when two numbers are; NaN has none.
+/// Returns bits that are equal if and only if two numbers are; NaN has none.
 pub(super) trait Comparable: Copy {
     type Key: Hash + Eq + Copy;
     fn key(self) -> Option<Self::Key>;
@@ -280,7 +281,7 @@ mod tests {
         let y = run_op("Unique", attrs![], &[Tensor::vector(&[1i64, 1, 2, 4, 4, 4, 7, 8, 8])]).unwrap();
         assert_eq!(y[0].as_slice::<i64>().unwrap(), &[1, 2, 4, 7, 8]);
         assert_eq!(y[1].as_slice::<i32>().unwrap(), &[0, 0, 1, 2, 2, 2, 3, 4, 4]);
-        // NaN equals nothing and both zeros are one, as in TensorFlow.
+        // NaN equals nothing, and both zeros are equal, as in TensorFlow.
         let floats = Tensor::vector(&[1f32, f32::NAN, -0.0, 0.0, f32::NAN, 1.0]);
         let y = run_op("Unique", attrs![("out_idx", DType::Int64)], &[floats]).unwrap();
         assert_eq!(y[1].as_slice::<i64>().unwrap(), &[0, 1, 2, 2, 3, 0]);

@@ -1,4 +1,4 @@
-//! Batch and BatchFunction: rows of several steps in one tensor, for whoever comes last or for a function.
+//! Batch and BatchFunction: combine rows of several steps into one tensor, for the last step that arrives or for a function.
 
 use super::batcher::{Batcher, Options};
 use super::request::Request;
@@ -73,10 +73,10 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// How many batches run at once when a program leaves that to TensorFlow, which then has as many at most.
+/// The number of batches that run at once if a program leaves it to TensorFlow, which uses this as the maximum.
 const ADAPTIVE_BATCHES_MAX: usize = 64;
 
-/// The number of rows isn't known; everything else is as it comes.
+/// The number of rows is unknown; everything else is as in the inputs.
 fn batch_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let count = c.num_inputs();
     for index in 0..count {
@@ -103,7 +103,7 @@ struct BatchKernel {
     name: String,
     queue: String,
     options: Options,
-    /// How many inputs are rows; the others are captured.
+    /// The number of inputs that are rows; the others are captured.
     num_batched: usize,
     function: Option<Callee>,
     output_dtypes: Vec<DType>,
@@ -198,7 +198,7 @@ impl AsyncKernel for BatchKernel {
 type Prepared = (Arc<Batcher>, Option<BoundFunction>, Vec<Tensor>, Vec<Tensor>);
 
 impl BatchKernel {
-    /// Returns what to batch, or nothing when there are no rows and the outputs are empty.
+    /// Returns the rows to batch, or `None` if there are none and the outputs are empty.
     fn prepare(&self, context: &mut AsyncContext) -> Result<Option<Prepared>> {
         let function = self.function.as_ref().map(|function| function.bind(context.step())).transpose()?;
         let mut op = context.op();
@@ -220,7 +220,7 @@ impl BatchKernel {
             )));
         }
         if rows.first() == Some(&0) {
-            // Not even the other sizes are those of the inputs, in TensorFlow either.
+            // Not even the other sizes are those of the inputs; this is the same in TensorFlow.
             for (index, &dtype) in self.output_dtypes.iter().enumerate() {
                 op.set_output(index, Tensor::zeros(dtype, Shape::vector(0))?);
             }

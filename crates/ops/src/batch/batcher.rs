@@ -1,8 +1,8 @@
 //! [`Batcher`]: the resource that collects rows until there are enough for a batch, or until they have waited long enough.
 //!
-//! A queue's last batch is open: rows are added as long as they fit. It is closed when it is full or when the time is
-//! over that its first rows may wait. Closed batches are processed in order, so many at once as TensorFlow has threads
-//! for; here nothing that waits holds a thread.
+//! A queue's last batch is open: rows are added as long as they fit. It is closed when it is full, or when its first rows have
+//! waited long enough. Closed batches are processed in order, with as many at once as TensorFlow has threads; here nothing that
+//! waits holds a thread.
 
 use super::request::{Request, Task};
 use super::table_rows::{concat_rows, num_rows, split_rows, without_rows};
@@ -13,22 +13,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{Result, Shape, Status, Tensor};
 
-/// How rows are batched.
+/// The options of a batcher.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
-    /// How many batches are processed at once.
+    /// The number of batches processed at once.
     pub threads: usize,
     /// The most rows that one request may have.
     pub request_rows_max: usize,
     /// The most rows of a batch.
     pub batch_rows_max: usize,
-    /// Whether a request may be spread over several batches.
+    /// Whether a request may be split over several batches.
     pub split: bool,
     /// How long rows wait for others.
     pub timeout: Duration,
-    /// The most batches that wait, the open one among them.
+    /// The most batches that wait, including the open one.
     pub batches_max: usize,
-    /// Batches are filled up to one of these sizes, which increase.
+    /// The sizes that batches are padded to, in increasing order.
     pub allowed_sizes: Vec<usize>,
 }
 
@@ -40,14 +40,14 @@ pub(super) struct Batcher {
 
 struct State {
     queues: BTreeMap<String, Queue>,
-    /// How many batches are being processed.
+    /// The number of batches being processed.
     in_flight: usize,
-    /// When somebody will look whether an open batch has waited long enough.
+    /// The time of the next check whether an open batch has waited long enough.
     alarm: Option<Instant>,
 }
 
 struct Queue {
-    /// The open batch is the last; there always is one.
+    /// The last batch is the open one; there always is one.
     batches: VecDeque<Batch>,
 }
 
@@ -55,7 +55,7 @@ struct Queue {
 struct Batch {
     tasks: Vec<Task>,
     rows: usize,
-    /// When its first rows came.
+    /// The arrival of its first rows.
     since: Option<Instant>,
 }
 
@@ -64,7 +64,7 @@ impl Batcher {
         Batcher { options, state: Mutex::new(State { queues: BTreeMap::new(), in_flight: 0, alarm: None }) }
     }
 
-    /// Adds the rows of a request to a queue; fails when they are too many, or too many wait already.
+    /// Adds the rows of a request to a queue; fails if they are too many, or too many are already waiting.
     pub(super) fn add(self: &Arc<Self>, queue: &str, request: &Arc<Request>, inputs: Vec<Tensor>) -> Result<()> {
         let rows = num_rows(inputs.first().ok_or_else(|| Status::invalid_argument("there is nothing to batch"))?)?;
         if rows > self.options.request_rows_max {
@@ -84,7 +84,7 @@ impl Batcher {
                 let pieces = if sizes.len() == 1 { vec![input.clone()] } else { split_rows(input, &sizes)? };
                 parts.iter_mut().zip(pieces).for_each(|(part, piece)| part.push(piece));
             }
-            // The lock is held, so that the callback finds the rows whenever it comes.
+            // The lock is held, so that the callback finds the rows whenever it runs.
             let (batcher, weak_request) = (Arc::downgrade(self), Arc::downgrade(request));
             let registered = request.step.cancellation.register(move |status| {
                 if let (Some(batcher), Some(request)) = (batcher.upgrade(), weak_request.upgrade()) {
@@ -103,7 +103,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Takes out what waits of a request that is no longer wanted.
+    /// Removes the waiting rows of a cancelled request.
     fn remove(&self, request: &Arc<Request>) {
         let mut removed = Vec::new();
         let mut state = self.state.lock();
@@ -166,7 +166,7 @@ impl Batcher {
         let (batcher, runner) = (self.clone(), runner.clone());
         let done = Box::new(move |results: Result<Vec<Tensor>>| {
             batcher.done_with_one();
-            // The next batch starts before the nodes of this one go on: they may take as long as they like.
+            // The next batch starts before the nodes of this one continue: they may take long.
             batcher.go_on(&*runner);
             batcher.set_alarm(&runner);
             match results.and_then(|results| cut(&tasks, results, padded_rows)) {
@@ -181,7 +181,7 @@ impl Batcher {
     fn set_alarm(self: &Arc<Self>, runner: &Arc<dyn JobRunner>) {
         let delay = {
             let mut state = self.state.lock();
-            // An alarm that is set is for rows that came earlier, so it is due first.
+            // An existing alarm is for rows that arrived earlier, so it is due first.
             if state.alarm.is_some() {
                 return;
             }
@@ -189,7 +189,7 @@ impl Batcher {
                 state.queues.values().filter_map(|queue| queue.batches.back().and_then(|open| open.since)).min();
             let Some(due) = since.and_then(|since| since.checked_add(self.options.timeout)) else { return };
             let now = runner.now();
-            // One that is due already waits for a batch to be done, and whoever does that looks.
+            // A batch that is already due waits for another one to finish, and is checked then.
             if due <= now {
                 return;
             }
@@ -223,7 +223,7 @@ impl Queue {
         self.batches.back().map_or(0, |batch| batch.rows)
     }
 
-    /// Returns the sizes of the parts in which a request is batched, or an error when there is no room.
+    /// Returns the sizes of the parts into which a request is split, or an error if there is no room.
     fn part_sizes(&self, rows: usize, options: &Options) -> Result<Vec<usize>> {
         let limit = options.batch_rows_max;
         let room_in_open = limit.saturating_sub(self.open_rows());
@@ -269,7 +269,7 @@ impl Queue {
         }
     }
 
-    /// Takes the first batch, if it is closed, full, or has waited long enough.
+    /// Takes the first batch if it is closed, full, or has waited long enough.
     fn pop_ready(&mut self, options: &Options, now: Instant) -> Option<Batch> {
         let first = self.batches.front()?;
         let is_closed = self.batches.len() > 1 || first.rows >= options.batch_rows_max;
@@ -284,7 +284,7 @@ impl Queue {
         batch
     }
 
-    /// Takes out the tasks of a request; they are given to the caller, to let them go when no lock is held.
+    /// Removes the tasks of a request; the caller drops them when it holds no lock.
     fn remove(&mut self, request: &Arc<Request>, removed: &mut Vec<Task>) {
         for batch in &mut self.batches {
             let found = batch.tasks.extract_if(.., |task| Arc::ptr_eq(&task.request, request));
@@ -300,7 +300,7 @@ impl Queue {
     }
 }
 
-/// Returns each input of all tasks in one tensor, with the first row repeated behind the others as often as asked.
+/// Concatenates each input of all tasks, and repeats the first row at the end as padding.
 fn join(tasks: &[Task], padding_rows: usize) -> Result<Vec<Tensor>> {
     let first = tasks.first().ok_or_else(|| Status::invalid_argument("Empty batch."))?;
     if tasks.iter().any(|task| task.inputs.len() != first.inputs.len()) {
@@ -318,7 +318,7 @@ fn join(tasks: &[Task], padding_rows: usize) -> Result<Vec<Tensor>> {
         .collect()
 }
 
-/// Gives the last task the batch with a table of whose rows are where, and the others nothing.
+/// Gives the last task the batch with a table of the rows' owners, and the other tasks empty outputs.
 fn hand_over(tasks: Vec<Task>, joined: Vec<Tensor>) {
     let mut index = Vec::with_capacity(tasks.len() * 3);
     let mut start = 0;
@@ -343,7 +343,7 @@ fn hand_over(tasks: Vec<Task>, joined: Vec<Tensor>) {
     }
 }
 
-/// Cuts a function's results into what belongs to each task.
+/// Splits a function's results by task.
 fn cut(tasks: &[Task], results: Vec<Tensor>, rows: usize) -> Result<Vec<Vec<Tensor>>> {
     let sizes: Vec<usize> = tasks.iter().map(|task| task.rows).collect();
     let mut outputs = vec![Vec::with_capacity(results.len()); tasks.len()];

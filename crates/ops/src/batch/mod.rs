@@ -1,4 +1,4 @@
-//! Batching: what several steps compute one by one is computed at once, as servers of models do.
+//! Batching: several steps' separate computations run as one, as model servers do.
 
 mod batch_ops;
 mod batcher;

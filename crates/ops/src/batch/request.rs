@@ -1,4 +1,4 @@
-//! [`Request`]: what one run of a batching op asks for, perhaps in several parts, and waits for.
+//! [`Request`]: one run of a batching op, possibly in several parts, which waits for its results.
 
 use super::table_rows::concat_rows;
 use kernel::{AsyncContext, BoundFunction, CancellationToken, Step};
@@ -6,19 +6,19 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
 
-/// A node that waits for what becomes of its rows.
+/// A node that waits for the results of its rows.
 pub(super) struct Request {
     pub key: i64,
     pub step: Arc<Step>,
-    /// What the function takes besides rows.
+    /// The function's inputs besides rows.
     pub captured: Vec<Tensor>,
-    /// The function that is called with the batch, where there is one.
+    /// The function that is called with the batch, if there is one.
     pub function: Option<BoundFunction>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Taken by whoever ends the node's work.
+    /// Taken by whichever call ends the node's work.
     context: Option<AsyncContext>,
     token: Option<CancellationToken>,
     /// The outputs of each part.
@@ -45,17 +45,17 @@ impl Request {
         Arc::new(Request { key, step, captured, function, state: Mutex::new(state) })
     }
 
-    /// Says that the answer comes in so many parts.
+    /// Sets the number of parts of the answer.
     pub(super) fn expect_parts(&self, count: usize) {
         self.state.lock().parts = vec![None; count];
     }
 
-    /// Remembers what to take back when the node is done.
+    /// Sets the function that undoes the request when the node is done.
     pub(super) fn set_token(&self, token: CancellationToken) {
         self.state.lock().token = Some(token);
     }
 
-    /// Takes the outputs of a part, and ends the node's work when it is the last one.
+    /// Takes the outputs of a part, and ends the node's work if it is the last one.
     pub(super) fn answer(&self, part: usize, outputs: Vec<Tensor>) {
         let parts = {
             let mut state = self.state.lock();

@@ -1,14 +1,14 @@
-//! Putting rows of tensors together, and cutting them apart.
+//! Concatenates rows of tensors, and splits them.
 
 use crate::movement::Movable;
 use tensor::{Result, Status, Tensor};
 
-/// Returns the number of rows, which a tensor that is batched must have.
+/// Returns the number of rows; a batched tensor must have some dimension.
 pub(super) fn num_rows(tensor: &Tensor) -> Result<usize> {
     tensor.dims().first().map(|&rows| rows as usize).ok_or_else(|| Status::invalid_argument("a scalar has no rows"))
 }
 
-/// Returns the rows of all parts, one after the other.
+/// Returns the concatenated rows of all parts.
 pub(super) fn concat_rows(parts: &[Tensor]) -> Result<Tensor> {
     let [first, rest @ ..] = parts else {
         return Err(Status::invalid_argument("Empty batch."));
@@ -56,7 +56,7 @@ pub(super) fn concat_rows(parts: &[Tensor]) -> Result<Tensor> {
     })
 }
 
-/// Returns consecutive rows of a tensor, as many for each part as `sizes` says; what is left over is nobody's.
+/// Splits a tensor into consecutive rows, with the number of rows of each part in `sizes`; surplus rows are dropped.
 pub(super) fn split_rows(tensor: &Tensor, sizes: &[usize]) -> Result<Vec<Tensor>> {
     let rows = num_rows(tensor)?;
     let total = sizes.iter().try_fold(0usize, |total, &size| total.checked_add(size));
@@ -72,7 +72,7 @@ pub(super) fn split_rows(tensor: &Tensor, sizes: &[usize]) -> Result<Vec<Tensor>
     sizes.iter().map(cut).collect()
 }
 
-/// Returns a tensor like this one that has no rows.
+/// Returns a tensor like this one with no rows.
 pub(super) fn without_rows(tensor: &Tensor) -> Result<Tensor> {
     Tensor::zeros(tensor.dtype(), tensor.shape().with_dim(0, 0)?)
 }

@@ -1,4 +1,4 @@
-//! Steps that meet in batches, with a clock that stands still until a test moves it.
+//! Steps that meet in batches, with a clock that only the test advances.
 
 use crate::function::testing::{Closures, func};
 use crate::testing::attrs;
@@ -12,7 +12,7 @@ use tensor::{Code, DType, Result, Status, Tensor};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs in place, and later ones when the test says that it is later.
+/// Runs jobs in place, and delayed ones when the test advances the clock.
 struct Clock {
     now: Mutex<Instant>,
     later: Mutex<Vec<(Instant, Job)>>,
@@ -263,7 +263,7 @@ fn unbatching_does_not_wait_forever() {
     assert_eq!(code(&rejoin.start(&unbatch, &[], &[], 1)), Code::AlreadyExists);
     rejoin.bench.clock.advance(TIMEOUT);
     assert_eq!(code(&waiting), Code::DeadlineExceeded);
-    // A tensor that nobody has asked for in time is let go.
+    // A tensor that nobody has requested in time is dropped.
     let whole = rejoin.start(&unbatch, &[1, 2], &[[4, 0, 1], [5, 1, 2]], 5);
     assert_eq!(ints(&finished(&whole).unwrap()[0]), [2]);
     assert_eq!(code(&rejoin.start(&unbatch, &[7], &[[4, 0, 1]], 6)), Code::AlreadyExists);

@@ -1,7 +1,7 @@
-//! Unbatch: gives each step the rows of a batch that are its own.
+//! Unbatch: gives each step its own rows of a batch.
 //!
-//! Of the steps whose rows are in a batch one has the whole of it, and the others bring nothing but the key of what they
-//! wait for. Who comes first waits, the tensor or the step, but not longer than the op says.
+//! One of the steps in a batch has the whole tensor, and the others only have the key of their rows. The tensor or the step waits
+//! for the other, but not longer than the op's timeout.
 
 use super::batch_ops::without_row_count;
 use super::table_rows::{num_rows, split_rows};
@@ -41,7 +41,7 @@ fn unbatch_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The key, the first row and the row behind the last, for each step whose rows are in a batch.
+/// The key, the first row and the end of the rows, for each step in a batch.
 pub(super) fn index_rows(index: &Tensor) -> Result<Vec<(i64, i64, i64)>> {
     let dims = index.dims();
     if dims.len() != 2 || dims[1] != 3 {
@@ -115,7 +115,7 @@ struct Unbatcher {
 struct State {
     tensors: HashMap<i64, (Instant, Tensor)>,
     steps: HashMap<i64, Waiting>,
-    /// When somebody will look for what has waited too long.
+    /// The time of the next check for expired waits.
     alarm: Option<Instant>,
 }
 
@@ -126,12 +126,12 @@ struct Waiting {
 }
 
 impl Unbatcher {
-    /// Takes the tensor of a key, or waits for it; gives pieces to those that wait for them, and keeps the others.
+    /// Takes the tensor of a key, or waits for it; passes rows to those that wait for them, and keeps the others.
     fn exchange(self: &Arc<Self>, context: AsyncContext, key: i64, pieces: Pieces) {
         let step = context.step().clone();
         let runner = step.runner.clone();
         let now = runner.now();
-        // A time that no clock shows is never over; a day's wait is as good.
+        // A timeout that the clock can't represent never expires; a day's wait is equivalent.
         let due = now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(86_400));
         let mut served: Vec<(Waiting, Result<Tensor>)> = Vec::new();
         {
@@ -158,7 +158,7 @@ impl Unbatcher {
                     Some(piece) => served.push((own, Ok(piece))),
                     None => {
                         let unbatcher = Arc::downgrade(self);
-                        // The lock is held, so that the callback finds the step whenever it comes.
+                        // The lock is held, so that the callback finds the step whenever it runs.
                         let registered = step.cancellation.register(move |status| {
                             if let Some(unbatcher) = unbatcher.upgrade() {
                                 unbatcher.give_up(key, status);
@@ -207,7 +207,7 @@ impl Unbatcher {
     fn set_alarm(self: &Arc<Self>, runner: &Arc<dyn JobRunner>) {
         let delay = {
             let mut state = self.state.lock();
-            // An alarm that is set is for somebody who came earlier, so it is due first.
+            // An existing alarm is for an earlier wait, so it is due first.
             if state.alarm.is_some() {
                 return;
             }
@@ -228,7 +228,7 @@ impl Unbatcher {
     }
 }
 
-/// Ends the work of nodes, each on a thread of its step, since what comes after may take long.
+/// Ends the work of nodes, each on a thread of its step, since its continuation may take long.
 fn finish(served: Vec<(Waiting, Result<Tensor>)>) {
     for (Waiting { context, token, .. }, result) in served {
         let step = context.step().clone();

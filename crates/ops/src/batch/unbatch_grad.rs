@@ -1,4 +1,4 @@
-//! UnbatchGrad: the gradients of many steps' rows in one tensor, for the step that had the whole batch.
+//! UnbatchGrad: combines the gradients of many steps' rows into one tensor, for the step that had the whole batch.
 
 use super::table_rows::{concat_rows, without_rows};
 use super::unbatch::{index_rows, key};
@@ -29,7 +29,7 @@ pub(super) const OPS: &[Op] = &[Op {
     })],
 }];
 
-/// The most gradients that wait for a batch that may never come.
+/// The most gradients that wait for a batch that may never arrive.
 const WAITING_GRADIENTS_MAX: usize = 100_000;
 
 fn unbatch_grad_shape(c: &mut ShapeContext<'_>) -> Result<()> {
@@ -58,9 +58,9 @@ struct Prepared {
     gatherer: Arc<Gatherer>,
     key: i64,
     grad: Tensor,
-    /// The keys of the rows of the batch, when this step had it.
+    /// The keys of the batch's rows, if this step had the batch.
     wanted: Option<Vec<i64>>,
-    /// What a step without a batch gets.
+    /// The output of a step without a batch.
     empty: Tensor,
 }
 
@@ -85,7 +85,7 @@ impl UnbatchGrad {
     }
 }
 
-/// Where gradients and the steps that want them wait for each other.
+/// Where gradients and the steps that need them wait for each other.
 #[derive(Default)]
 struct Gatherer {
     state: Mutex<State>,
@@ -126,7 +126,7 @@ impl Gatherer {
                         None => finished.push((context, Ok(empty))),
                         Some(wanted) => {
                             let gatherer = Arc::downgrade(self);
-                            // The lock is held, so that the callback finds the step whenever it comes.
+                            // The lock is held, so that the callback finds the step whenever it runs.
                             let registered = step.cancellation.register(move |status| {
                                 if let Some(gatherer) = gatherer.upgrade() {
                                     gatherer.give_up(key, status);
@@ -182,7 +182,7 @@ impl State {
         wanted_twice.then(|| Status::invalid_argument("Missing tensor wanted by more than one batch."))
     }
 
-    /// Returns the step whose batch is complete with the gradient of this key, or that brought this key itself.
+    /// Returns the step whose batch is complete with the gradient of this key, or that has this key itself.
     fn complete_with(&mut self, key: i64) -> Option<(AsyncContext, Result<Tensor>)> {
         let is_ready = |own: &i64, batch: &Batch| {
             (*own == key || batch.wanted.contains(&key)) && batch.wanted.iter().all(|key| self.grads.contains_key(key))

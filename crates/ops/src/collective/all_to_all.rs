@@ -1,4 +1,4 @@
-//! CollectiveAllToAllV2 and CollectiveAllToAllV3: every member gets one row of what each member gives.
+//! CollectiveAllToAllV2 and CollectiveAllToAllV3: every member receives one row from each member.
 
 use super::FLAGS;
 use super::kernel_op::{CollectiveOp, Plan, Planned};

@@ -1,4 +1,4 @@
-//! CollectiveBcastSend and CollectiveBcastRecv, and their second versions: all members get what one of them gives.
+//! CollectiveBcastSend and CollectiveBcastRecv, and their second versions: all members receive one member's tensor.
 
 use super::FLAGS;
 use super::kernel_op::{CollectiveOp, Plan, Planned};
@@ -74,7 +74,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Gives `input`, of a known shape, to `group_size - 1` other devices, and returns it.
+/// Sends `input`, of a known shape, to `group_size - 1` other devices, and returns it.
 #[track_caller]
 pub fn collective_bcast_send(
     input: &Output,
@@ -87,7 +87,7 @@ pub fn collective_bcast_send(
     op.attr("group_size", group_size).attr("group_key", group_key).attr("instance_key", instance_key).output()
 }
 
-/// Returns what the device gives that runs [`collective_bcast_send`] with the same keys.
+/// Returns the tensor of the device that runs [`collective_bcast_send`] with the same keys.
 #[track_caller]
 pub fn collective_bcast_recv(
     graph: &Graph,
@@ -108,7 +108,7 @@ fn shape_attr(builder: &KernelBuilder<'_>) -> Result<Shape> {
     })
 }
 
-/// Sends a tensor; one whose shape a node declares must have it.
+/// Sends a tensor; it must have the shape that the node declares, if it does.
 fn send(declared: Option<(Shape, String)>) -> Plan {
     Box::new(move |op, _| {
         let input = op.take_input(0)?;

@@ -1,17 +1,17 @@
-//! [`Communicator`]: a group that a device has joined, as later ops name it.
+//! [`Communicator`]: a group that a device has joined, which later ops refer to.
 
 use kernel::{CollectiveGroup, Resource};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-/// A group that a device has joined. It numbers the ops that the device runs in it.
+/// A group that a device has joined. It numbers the device's ops in the group.
 pub(super) struct Communicator {
     group: CollectiveGroup,
     next_instance_key: AtomicI32,
 }
 
 impl Communicator {
-    /// Makes the communicator of a group.
+    /// Returns the communicator of a group.
     pub fn new(group: CollectiveGroup) -> Communicator {
         Communicator { group, next_instance_key: AtomicI32::new(0) }
     }
@@ -21,12 +21,12 @@ impl Communicator {
         &self.group
     }
 
-    /// Returns how long ops in the group may wait.
+    /// Returns the timeout of ops in the group.
     pub fn timeout(&self) -> Option<Duration> {
         self.group.timeout
     }
 
-    /// Returns the key of the next op that the device runs in the group.
+    /// Returns the key of the device's next op in the group.
     pub fn next_instance_key(&self) -> i32 {
         self.next_instance_key.fetch_add(1, Ordering::Relaxed)
     }

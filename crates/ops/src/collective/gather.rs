@@ -1,4 +1,4 @@
-//! CollectiveGather and CollectiveGatherV2: every member gets what all members give, one after the other along axis 0.
+//! CollectiveGather and CollectiveGatherV2: every member receives all members' tensors, concatenated along axis 0.
 
 use super::FLAGS;
 use super::kernel_op::{CollectiveOp, Plan, Planned};
@@ -67,7 +67,8 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns `input` and what `group_size - 1` other devices give under the same keys, one after the other in the order of the devices.
+/// Returns `input` and the tensors of `group_size - 1` other devices with the same keys, concatenated in the order of the
+/// devices.
 #[track_caller]
 pub fn collective_gather(input: &Output, group_size: i64, group_key: i64, instance_key: i64) -> Output {
     let op = input.graph().op("CollectiveGather").input(input);
@@ -83,7 +84,7 @@ fn gather() -> Plan {
     })
 }
 
-/// Returns the shape of what all members give.
+/// Returns the shape of all members' tensors together.
 fn all_of(shape: &Shape, group_size: usize) -> Result<Shape> {
     if shape.rank() == 0 {
         return Err(Status::invalid_argument("input should have rank > 0, received 0"));

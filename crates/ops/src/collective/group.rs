@@ -1,5 +1,5 @@
-//! What groups are made with: CollectiveAssignGroupV2, which works out a device's group, and CollectiveInitializeCommunicator, which
-//! has a device join one.
+//! Creation of groups: CollectiveAssignGroupV2, which computes a device's group, and CollectiveInitializeCommunicator, with which
+//! a device joins one.
 
 use super::FLAGS;
 use super::communicator::Communicator;
@@ -148,7 +148,7 @@ impl Kernel for AssignGroup {
     }
 }
 
-/// Returns the key of the group in whose row a device is.
+/// Returns the key of the group whose row contains a device.
 fn group_key(assignment: &[i32], columns: usize, device_index: i32, base_key: i32) -> Result<i32> {
     for (group_id, row) in assignment.chunks(columns.max(1)).enumerate() {
         let key = base_key.wrapping_add(group_id as i32);

@@ -1,5 +1,5 @@
-//! [`CollectiveOp`]: the kernel that all collective ops share. They differ in what they do, and in how their group is named: by
-//! attributes, by inputs, or by a communicator.
+//! [`CollectiveOp`]: the common kernel of all collective ops. They differ in their operation, and in how they name their group:
+//! by attributes, by inputs, or by a communicator.
 
 use super::communicator::Communicator;
 use kernel::{
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// What a node wants, for the inputs that it has: what to do, what to give, and the shape of what it gets.
+/// Computes a node's request from its inputs: the operation, its input, and the output's shape.
 pub(super) type Plan = Box<dyn Fn(&mut OpContext<'_>, usize) -> Result<Planned> + Send + Sync>;
 
-/// What a node wants.
+/// A node's request.
 pub(super) struct Planned {
-    /// What to do.
+    /// The operation.
     pub kind: CollectiveKind,
-    /// What the member gives.
+    /// The member's tensor.
     pub input: Option<Tensor>,
     /// The shape of the output.
     pub shape: Shape,
@@ -32,18 +32,18 @@ pub(super) struct CollectiveOp {
     plan: Plan,
 }
 
-/// How a node names its group and itself within it.
+/// How a node names its group and its place in it.
 enum Naming {
     /// By attributes.
     Attrs { size: usize, key: i32, instance_key: i32 },
     /// By three inputs: the size, the key and the instance's key.
     Inputs { first: usize },
-    /// By a communicator, with which the device has joined the group before.
+    /// By a communicator of a group that the device has joined before.
     Communicator { input: usize },
 }
 
 impl CollectiveOp {
-    /// Makes the kernel of a node whose attributes name the group.
+    /// Returns the kernel of a node whose attributes name the group.
     pub fn by_attrs(builder: &KernelBuilder<'_>, plan: Plan) -> Result<BoxedKernel> {
         let attrs = builder.attrs();
         let naming = Naming::Attrs {
@@ -54,12 +54,12 @@ impl CollectiveOp {
         CollectiveOp::boxed(builder, naming, plan)
     }
 
-    /// Makes the kernel of a node whose inputs from `first` on name the group.
+    /// Returns the kernel of a node whose inputs from `first` on name the group.
     pub fn by_inputs(builder: &KernelBuilder<'_>, first: usize, plan: Plan) -> Result<BoxedKernel> {
         CollectiveOp::boxed(builder, Naming::Inputs { first }, plan)
     }
 
-    /// Makes the kernel of a node whose second input is a communicator.
+    /// Returns the kernel of a node whose second input is a communicator.
     pub fn by_communicator(builder: &KernelBuilder<'_>, plan: Plan) -> Result<BoxedKernel> {
         CollectiveOp::boxed(builder, Naming::Communicator { input: 1 }, plan)
     }
@@ -134,7 +134,7 @@ impl AsyncKernel for CollectiveOp {
     }
 }
 
-/// Returns what runs the collective ops of a step.
+/// Returns the implementation of a step's collective ops.
 pub(super) fn collectives_of(step: &Step, node: &str) -> Result<Arc<dyn Collectives>> {
     step.collectives.clone().ok_or_else(|| {
         let what = format!("Failed to get CollectiveExecutor from OpKernelContext for Op {node}");
@@ -151,7 +151,7 @@ pub(super) fn scalar_input(op: &OpContext<'_>, index: usize, name: &str) -> Resu
     tensor.to_scalar()
 }
 
-/// Checks the size of a group.
+/// Checks a group's size.
 pub(super) fn positive_size(size: i32) -> Result<usize> {
     match usize::try_from(size) {
         Ok(size @ 1..) => Ok(size),
@@ -162,7 +162,7 @@ pub(super) fn positive_size(size: i32) -> Result<usize> {
 /// Returns a node's `timeout_seconds`, if there is one.
 pub(super) fn timeout_attr(attrs: &AttrMap) -> Result<Option<Duration>> {
     let seconds = attrs.float("timeout_seconds")?;
-    // One that doesn't fit is so long that there is none.
+    // One that can't be represented is as good as none.
     Ok(if seconds > 0.0 { Duration::try_from_secs_f32(seconds).ok() } else { None })
 }
 

@@ -1,5 +1,5 @@
 //! Collective ops, in which devices of one or several tasks take part as equals: reductions, gathers, broadcasts, exchanges, and
-//! the groups that they work in. The worker moves the tensors ([`kernel::Collectives`]).
+//! the groups for them. The worker transfers the tensors ([`kernel::Collectives`]).
 //!
 //! ```
 //! use ops::collective::collective_reduce;
@@ -32,5 +32,5 @@ use kernel::{Op, OpFlags};
 /// The ops of each file.
 pub(crate) const FILES: &[&[Op]] = &[all_to_all::OPS, broadcast::OPS, gather::OPS, group::OPS, reduce::OPS];
 
-/// What all collective ops are.
+/// The common effects of all collective ops.
 const FLAGS: OpFlags = OpFlags::STATEFUL.union(OpFlags::DISTRIBUTED_COMMUNICATION);

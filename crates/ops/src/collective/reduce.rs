@@ -1,5 +1,5 @@
-//! Reductions of one tensor of every member: CollectiveReduce and its later versions, whose result all members get, and
-//! CollectiveReduceScatterV2, of which each gets its part.
+//! Reductions over the members' tensors: CollectiveReduce and its later versions, whose result all members get, and
+//! CollectiveReduceScatterV2, which gives each member its part.
 
 use super::FLAGS;
 use super::kernel_op::{CollectiveOp, Plan, Planned};
@@ -108,8 +108,8 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the reduction of `input` and of what `group_size - 1` other devices give under the same keys. `merge_op` is `Add`, `Mul`,
-/// `Min` or `Max`, and `final_op` is `Id`, or `Div` for a mean.
+/// Returns the reduction of `input` and the tensors of `group_size - 1` other devices with the same keys. `merge_op` is `Add`,
+/// `Mul`, `Min` or `Max`, and `final_op` is `Id`, or `Div` for a mean.
 #[track_caller]
 pub fn collective_reduce(
     input: &Output,

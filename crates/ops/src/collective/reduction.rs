@@ -1,6 +1,6 @@
 //! [`OpReduction`]: a reduction by the kernels of ordinary ops, as TensorFlow computes it: Add, Mul, Maximum or Minimum for each
-//! member, and Div at the end for a mean. Sums and means of floats, which gradients are, are computed in one pass over memory where all
-//! values are there at once.
+//! member, and Div at the end for a mean. Sums and means of floats, such as gradients, are computed in one pass over memory if
+//! all values are available at once.
 
 use graph::{Node, OpLookup};
 use half::{bf16, f16};
@@ -21,7 +21,7 @@ struct OpReduction {
     divide: Option<Box<dyn Kernel>>,
 }
 
-/// Returns the reduction that a node's attributes name; `merge_attr` is the attribute that holds the name of the op.
+/// Returns the reduction that a node's attributes name; `merge_attr` is the attribute with the name of the op.
 pub(super) fn reduction_plan(builder: &KernelBuilder<'_>, merge_attr: &str) -> Result<ReductionPlan> {
     let attrs = builder.attrs();
     let dtype = attrs.dtype("T")?;
@@ -31,7 +31,7 @@ pub(super) fn reduction_plan(builder: &KernelBuilder<'_>, merge_attr: &str) -> R
         "Min" => "Minimum",
         other => other,
     };
-    // A reduction that takes no final op has none.
+    // A reduction without the attribute has no final op.
     let divides = attrs.contains_key("final_op") && attrs.string("final_op")? == "Div";
     let reduction = OpReduction {
         merge: kernel_of(merge, dtype, builder.device)?,
@@ -115,7 +115,7 @@ impl Reduction for OpReduction {
     }
 }
 
-/// Adds values of one shape, and divides the sum if it is to be a mean.
+/// Adds values of the same shape, and divides the sum for a mean.
 fn sum<T: Element + Add<Output = T>>(given: &[Tensor], divide: Option<impl Fn(T) -> T + Sync>) -> Result<Tensor> {
     let _flush = FlushDenormals::begin();
     let values: Vec<&[T]> = given.iter().map(Tensor::as_slice).collect::<Result<_>>()?;

@@ -1,6 +1,6 @@
-//! Branches: Switch, Merge, RefSelect and their forms.
+//! Conditionals: Switch, Merge, RefSelect and related ops.
 //!
-//! A branch that isn't taken is left without a value, which the executor passes on as death.
+//! The outputs of a branch that isn't taken are dead, which the executor propagates.
 
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, Value, shape};
@@ -82,14 +82,14 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Passes `data` to the second output when `pred` is true and to the first otherwise; the other is dead.
+/// Passes `data` to the second output if `pred` is true and to the first otherwise; the other output is dead.
 #[track_caller]
 pub fn switch(data: &Output, pred: &Output) -> (Output, Output) {
     let op = data.graph().op(if data.is_ref() { "RefSwitch" } else { "Switch" }).input(data).input(pred).build();
     (op.output(0), op.output(1))
 }
 
-/// Returns the input that is alive, and which one it is.
+/// Returns the input that isn't dead, and its index.
 #[track_caller]
 pub fn merge(inputs: &[Output]) -> (Output, Output) {
     let Some(first) = inputs.first() else {
@@ -107,7 +107,7 @@ fn switch_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     shape::unchanged(c)
 }
 
-/// A value of which only one input knows the shape may come from another; sizes that differ are unknown.
+/// The value may come from an input of unknown shape; sizes that differ are unknown.
 fn merge_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let mut common = c.input(0);
     for index in 1..c.num_inputs() {
@@ -122,7 +122,7 @@ fn merge_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     }
     c.set_output(0, common);
     c.set_output(1, PartialShape::scalar());
-    // Only what every input's handle says is true of the merged one.
+    // Only properties of all inputs' handles hold for the merged one.
     if let Some(first) = c.input_handles.first()
         && c.input_handles.iter().all(|handle| handle == first)
         && let Some(output) = c.output_handles.first_mut()
@@ -169,7 +169,7 @@ impl Kernel for SwitchN {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let index = context.scalar::<i32>(1, "The second input")?;
         let last = context.num_outputs().saturating_sub(1);
-        // An index out of range takes the last branch, as in Case.
+        // For an index out of range the last branch is taken, as in Case.
         let taken = usize::try_from(index).map_or(last, |index| index.min(last));
         let data = context.take_value(0);
         context.set_output_value(taken, data);

@@ -1,6 +1,6 @@
-//! Loops: Enter, Exit, NextIteration, LoopCond, and their forms for variables.
+//! Loops: Enter, Exit, NextIteration, LoopCond, and their forms for reference edges.
 //!
-//! The kernels only pass their input on; the executor moves it between frames and iterations.
+//! The kernels pass their input through; the executor moves it between frames and iterations.
 
 use crate::elementwise::PASS_THROUGH;
 use graph::{Output, ShapeContext};
@@ -95,7 +95,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Passes `data` into the loop named `frame_name`; a constant one is there in every iteration.
+/// Passes `data` into the loop named `frame_name`; a constant is available in every iteration.
 #[track_caller]
 pub fn enter(data: &Output, frame_name: &str, is_constant: bool, parallel_iterations: i64) -> Output {
     let op = if data.is_ref() { "RefEnter" } else { "Enter" };
@@ -120,13 +120,13 @@ pub fn next_iteration(data: &Output) -> Output {
     data.graph().op(if data.is_ref() { "RefNextIteration" } else { "NextIteration" }).input(data).output()
 }
 
-/// Marks `input` as what decides whether a loop goes on.
+/// Marks `input` as the condition of a loop.
 #[track_caller]
 pub fn loop_cond(input: &Output) -> Output {
     input.graph().op("LoopCond").input(input).output()
 }
 
-/// A constant keeps its shape in the loop; a loop variable may change it from one iteration to the next.
+/// A constant keeps its shape in the loop; a loop variable's shape may change between iterations.
 fn enter_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     if c.attrs.bool("is_constant")? {
         return shape::unchanged(c);

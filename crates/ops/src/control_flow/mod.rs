@@ -1,4 +1,4 @@
-//! Ops that steer execution.
+//! Ops that control execution.
 //!
 //! ```
 //! use graph::Graph;

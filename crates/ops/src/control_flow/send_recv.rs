@@ -1,4 +1,4 @@
-//! Transfers between devices and tasks: a Send hands a tensor to the step's rendezvous, a Recv waits for it there.
+//! Transfers between devices and tasks: a Send passes a tensor to the step's rendezvous, a Recv waits for it there.
 
 use kernel::{
     AsyncContext, AsyncKernel, BoxedKernel, CancellationToken, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef,
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// The ops of this file. On our devices all memory is the host's, so the two kinds do the same.
+/// The ops of this file. On our devices all memory is host memory, so the two kinds are the same.
 pub(super) const OPS: &[Op] = &[send("_Send"), send("_HostSend"), recv("_Recv"), recv("_HostRecv")];
 
 const fn send(name: &'static str) -> Op {
@@ -126,7 +126,7 @@ impl AsyncKernel for Recv {
     }
 }
 
-/// A Recv that waits; whoever takes the context, the arrival or a cancellation, ends it.
+/// A Recv that waits; the arrival or a cancellation, whichever takes the context, ends it.
 struct Waiting {
     state: Mutex<WaitingState>,
 }
@@ -147,7 +147,7 @@ impl Waiting {
         self.state.lock().context.is_none()
     }
 
-    /// Keeps the token for the arrival; returns whether the wait still goes on.
+    /// Stores the token for the arrival; returns whether the wait continues.
     fn keep_token(&self, token: CancellationToken) -> bool {
         let mut state = self.state.lock();
         if state.context.is_none() {
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(waiting.try_recv().unwrap().err().map(|status| status.code()), Some(Code::Cancelled));
         let late = start_recv(&step, FrameAndIteration { frame: 1, iteration: 0 });
         assert_eq!(late.try_recv().unwrap().err().map(|status| status.code()), Some(Code::Cancelled));
-        // What arrives afterwards finds nobody, and nobody is told twice.
+        // A later arrival finds no receiver, and nothing is notified twice.
         run_send(&step, FrameAndIteration::default(), Value::Tensor(Tensor::scalar(1f32)), false);
         assert!(waiting.try_recv().is_err());
     }

@@ -32,13 +32,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns an operation that does nothing but wait for others.
+/// Returns an operation that does nothing except wait for others.
 #[track_caller]
 pub fn no_op(graph: &Graph) -> Operation {
     graph.op("NoOp").build()
 }
 
-/// Returns an operation that has run when all of `ops` have.
+/// Returns an operation that runs after all `ops`.
 #[track_caller]
 pub fn group(graph: &Graph, ops: &[Operation]) -> Operation {
     ops.iter().fold(graph.op("NoOp").name("group_deps"), |builder, op| builder.control(op)).build()
@@ -69,7 +69,7 @@ impl Abort {
 }
 
 impl Kernel for Abort {
-    /// TensorFlow ends the process here. A server is shared, so that only the step ends.
+    /// TensorFlow ends the process here. A server is shared, so only the step ends.
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let message = if self.message.is_empty() { context.node_name() } else { &self.message };
         let how = if self.quietly { "Abort op asked to exit" } else { "Abort_op intentional failure" };
@@ -92,7 +92,7 @@ mod tests {
         let graph = Graph::with_ops(crate::registry());
         let (a, b) = (super::no_op(&graph), super::no_op(&graph));
         assert_eq!(super::group(&graph, &[a, b]).control_inputs().len(), 2);
-        // An op without outputs is not run by a fetch, so that the kernel is called on its own.
+        // A fetch doesn't run an op without outputs, so the kernel is called directly.
         assert!(run_op("NoOp", attrs![], &[]).unwrap().is_empty());
         let abort = graph.op("Abort").attr("error_msg", "stop here").build();
         let node = graph.graph().node(abort.id()).clone();

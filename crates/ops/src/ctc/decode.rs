@@ -45,7 +45,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the likeliest class of each step without blanks and repeats: indices, values and shape of a sparse matrix, and the
+/// Returns the most likely class of each step, without blanks and repeats: indices, values and shape of a sparse matrix, and the
 /// negative sum of the logits.
 #[track_caller]
 pub fn ctc_greedy_decoder(logits: &Output, sequence_length: &Output, merge_repeated: bool) -> Vec<Output> {
@@ -102,7 +102,7 @@ impl<'a, T: Element> Batch<'a, T> {
                 lengths.len()
             )));
         }
-        // A negative length counts as none, as in TensorFlow.
+        // A negative length counts as zero, as in TensorFlow.
         let lengths: Vec<usize> = lengths.iter().map(|&length| usize::try_from(length).unwrap_or(0)).collect();
         if let Some(index) = lengths.iter().position(|&length| length > times) {
             return Err(Status::failed_precondition(format!("sequence_length({index}) <= {times}")));
@@ -117,7 +117,7 @@ impl<'a, T: Element> Batch<'a, T> {
     }
 }
 
-/// Makes the sparse matrix of one labelling for each sequence: indices, values and shape.
+/// Returns the sparse matrix of one labelling for each sequence: indices, values and shape.
 fn sparse_matrix(sequences: &[&[usize]]) -> Result<[Tensor; 3]> {
     let values: Vec<i64> = sequences.iter().flat_map(|labels| labels.iter()).map(|&label| label as i64).collect();
     let mut indices = Vec::with_capacity(2 * values.len());

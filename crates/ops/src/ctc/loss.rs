@@ -29,8 +29,8 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: kernels!("T": [f32, f64] => CtcLoss),
 }];
 
-/// Returns the loss of each sequence of a batch. `logits` are (time, batch, classes), of which the last class is the blank;
-/// the labels are a sparse matrix (batch, position), of which `indices` and `values` are given.
+/// Returns the loss of each sequence of a batch. `logits` are (time, batch, classes), and the last class is the blank; the labels
+/// are a sparse matrix (batch, position) of which `indices` and `values` are given.
 #[track_caller]
 pub fn ctc_loss(indices: &Output, values: &Output, logits: &Output, sequence_length: &Output) -> Output {
     logits.graph().op("CTCLoss").inputs([logits, indices, values, sequence_length]).output()
@@ -47,7 +47,7 @@ fn loss_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The op has computed the gradient already, for a loss that counts once.
+/// The op has computed the gradient already, for a weight of one.
 fn loss_gradient(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; 4]) };
     let message =
@@ -75,7 +75,7 @@ impl<T: Element + WideFloat> CtcLoss<T> {
         })
     }
 
-    /// Returns the labels of one sequence without the blanks behind them.
+    /// Returns the labels of one sequence without trailing blanks.
     fn labels(&self, given: &[i32], classes: usize, batch: usize, steps: usize) -> Result<Vec<usize>> {
         let invalid = |message: String| Err(Status::invalid_argument(message));
         if given.is_empty() {
@@ -149,7 +149,7 @@ impl<T: Element + WideFloat> Kernel for CtcLoss<T> {
         let mut sequences = Vec::with_capacity(batch);
         for (index, (&steps, given)) in lengths.iter().zip(&given).enumerate() {
             let labels = self.labels(given, classes, index, steps)?;
-            // What doesn't fit has no loss and no gradient when that is to be ignored.
+            // If invalid sequences are to be ignored, they have no loss and no gradient.
             let steps = if given.len() > steps { 0 } else { steps };
             sequences.push(Sequence { labels, steps, loss: T::zero(), gradient: Vec::new() });
         }
@@ -207,7 +207,7 @@ fn sequence_lengths(tensor: &Tensor, times: usize, batch: usize) -> Result<Vec<u
     lengths.iter().enumerate().map(length).collect()
 }
 
-/// Returns the labels of each sequence from a sparse matrix, whose indices must be in order.
+/// Returns the labels of each sequence from a sparse matrix, whose indices must be sorted.
 fn labels_by_sequence(indices: &Tensor, values: &Tensor, batch: usize) -> Result<Vec<Vec<i32>>> {
     if !indices.shape().is_matrix() {
         return Err(Status::invalid_argument("labels_indices is not a matrix"));

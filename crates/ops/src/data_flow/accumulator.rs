@@ -1,7 +1,7 @@
-//! [`Accumulator`]: the resource that collects gradients of several workers and gives out their mean or sum.
+//! [`Accumulator`]: the resource that collects gradients of several workers and returns their mean or sum.
 //!
-//! A gradient that was computed from an older step than the current one is dropped. Whoever wants the result waits until
-//! enough gradients came; taking it starts the next step.
+//! A gradient that was computed from an older step than the current one is dropped. A request for the result waits until there
+//! are enough gradients; taking it starts the next step.
 
 use crate::arithmetic::Arithmetic;
 use kernel::{AsyncContext, CancellationToken, Resource};
@@ -18,14 +18,14 @@ pub(super) struct Accumulator {
     state: Mutex<State>,
 }
 
-/// What an accumulator collects and how.
+/// The configuration of an accumulator.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AccumulatorOptions {
     pub dtype: DType,
     pub shape: PartialShape,
     /// Whether the result is the mean rather than the sum.
     pub mean: bool,
-    /// Whether gradients are rows rather than whole tensors.
+    /// Whether gradients are sparse.
     pub sparse: bool,
 }
 
@@ -42,7 +42,7 @@ enum Sum {
     Dense(Tensor),
     Rows {
         indices: Vec<i64>,
-        /// How many gradients had each row.
+        /// The number of gradients of each row.
         counts: Vec<usize>,
         values: Tensor,
     },
@@ -68,7 +68,7 @@ impl Accumulator {
         self.state.lock().count
     }
 
-    /// Sets the step below which gradients are too old.
+    /// Sets the step; gradients of earlier steps are dropped.
     pub(super) fn set_global_step(&self, global_step: i64) {
         self.state.lock().global_step = global_step;
     }
@@ -100,7 +100,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds rows of a gradient, unless it is too old. `shape` is the shape of the whole, where the caller knows it.
+    /// Adds rows of a gradient, unless it is too old. `shape` is the shape of the whole gradient, if the caller knows it.
     pub(super) fn apply_rows(
         &self,
         local_step: i64,
@@ -131,7 +131,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Sets the context's outputs to the mean or sum, as soon as `required` gradients came.
+    /// Sets the context's outputs to the mean or sum, as soon as there are `required` gradients.
     pub(super) fn take(self: &Arc<Self>, context: AsyncContext, required: usize) {
         let cancellation = context.step().cancellation.clone();
         let mut finished = Vec::new();
@@ -143,7 +143,7 @@ impl Accumulator {
             self.flush(&mut state, &mut finished);
             if let Some(position) = state.takers.iter().position(|taker| taker.id == id) {
                 let accumulator = Arc::downgrade(self);
-                // The lock is held, so that the callback finds the taker whenever it comes.
+                // The lock is held, so that the callback finds the request whenever it runs.
                 let registered = cancellation.register(move |_| {
                     if let Some(accumulator) = accumulator.upgrade() {
                         accumulator.cancel(id);
@@ -163,7 +163,7 @@ impl Accumulator {
         {
             let mut state = self.state.lock();
             finished.extend(state.remove(id).map(|taker| (taker, Err(cancelled()))));
-            // The one behind may ask for less.
+            // The next one may require fewer.
             self.flush(&mut state, &mut finished);
         }
         complete(finished);
@@ -240,7 +240,7 @@ impl Accumulator {
                 }
             }
         }
-        // The first gradient must fit what was declared, which may be a prefix of its shape; later ones must fit the first.
+        // The first gradient must match the declared shape, which may be a prefix of its own; later ones must match the first.
         if let Some(Sum::Rows { values: sum, .. }) = sum {
             if sum.dims().len() != values.dims().len() {
                 return mismatch(format!("expected values rank {}, got {}", sum.dims().len(), values.dims().len()));
@@ -318,7 +318,7 @@ fn shape_mismatch(expected: &dyn std::fmt::Display, got: &Shape) -> Status {
     Status::invalid_argument(format!("Shape mismatch: expected {expected}, got {got}"))
 }
 
-/// Runs a body with `T` bound to the number type of a [`DType`] that accumulators have.
+/// Runs a body with `T` bound to the number type of a [`DType`] that accumulators support.
 macro_rules! with_float {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
@@ -345,7 +345,7 @@ macro_rules! with_float {
 
 fn add_dense(sum: &mut Tensor, gradient: Tensor) -> Result<()> {
     with_float!(sum.dtype(), T => {
-        // The first gradient may still be somebody else's; then the second may be ours to write into.
+        // The first gradient may still be shared; then the second may be writable.
         if sum.is_unique() {
             add(sum.make_mut::<T>()?, gradient.as_slice::<T>()?);
         } else if gradient.is_unique() {
@@ -367,7 +367,7 @@ fn add<T: Arithmetic>(sum: &mut [T], gradient: &[T]) {
     });
 }
 
-/// Divides each of as many equal parts as there are counts by its count.
+/// Divides each of several equal parts by its count.
 fn divide(sum: &mut Tensor, counts: &[usize]) -> Result<()> {
     if counts.iter().all(|&count| count == 1) || sum.num_elements() == 0 {
         return Ok(());
@@ -382,7 +382,7 @@ fn divide(sum: &mut Tensor, counts: &[usize]) -> Result<()> {
     })
 }
 
-/// Merges rows into rows, both in ascending order, as TensorFlow does: rows that aren't in order stay apart.
+/// Merges two lists of rows in ascending order, as TensorFlow does: rows that aren't sorted stay separate.
 fn add_rows(
     indices: &mut Vec<i64>,
     counts: &mut Vec<usize>,

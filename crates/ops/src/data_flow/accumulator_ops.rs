@@ -1,5 +1,5 @@
-//! Ops on accumulators, which collect the gradients of synchronous replicas: ConditionalAccumulator and its users, in the
-//! forms by string ref, by resource, and for sparse gradients.
+//! Ops on accumulators, which collect the gradients of synchronous replicas: ConditionalAccumulator and the ops on it, in the
+//! versions by string ref, by resource, and for sparse gradients.
 
 use super::accumulator::{Accumulator, AccumulatorOptions};
 use super::resource_op::ResourceOp;
@@ -153,7 +153,7 @@ const fn user(
     Op { def: OpDef { name, inputs, outputs, attrs, flags }, shape, gradient: Gradient::NotDifferentiable, kernels }
 }
 
-/// Returns an accumulator of dense gradients; `mean` says whether it gives out their mean or their sum.
+/// Returns an accumulator of dense gradients; `mean` says whether it returns their mean or their sum.
 #[track_caller]
 pub fn conditional_accumulator(
     graph: &Graph,
@@ -190,7 +190,7 @@ pub fn accumulator_apply_gradient(accumulator: &Output, local_step: &Output, gra
     op.input(local_step).input(gradient).build()
 }
 
-/// Adds rows of a gradient that was computed in `local_step`; `shape` is the shape of the whole, when known.
+/// Adds rows of a gradient that was computed in `local_step`; `shape` is the shape of the whole gradient, if it is known.
 #[track_caller]
 pub fn sparse_accumulator_apply_gradient(
     accumulator: &Output,
@@ -220,7 +220,7 @@ pub fn sparse_accumulator_take_gradient(accumulator: &Output, num_required: &Out
     op.input(num_required).attr("dtype", dtype).outputs()
 }
 
-/// Returns how many gradients were added since the last were taken.
+/// Returns the number of gradients added since the last result was taken.
 #[track_caller]
 pub fn accumulator_num_accumulated(accumulator: &Output) -> Output {
     let resource = accumulator.dtype() == DType::Resource;
@@ -228,7 +228,7 @@ pub fn accumulator_num_accumulated(accumulator: &Output) -> Output {
     accumulator.graph().op(op).input(accumulator).output()
 }
 
-/// Sets the step below which gradients are too old.
+/// Sets the step; gradients of earlier steps are dropped.
 #[track_caller]
 pub fn accumulator_set_global_step(accumulator: &Output, new_global_step: &Output) -> Operation {
     let resource = accumulator.dtype() == DType::Resource;
@@ -492,7 +492,7 @@ mod tests {
         let required = session.placeholder(DType::Int32);
         let take = sparse_accumulator_take_gradient(&accumulator, &required, DType::Float);
         let taken = session.run(&take[0].op, &[(&required, Tensor::scalar(3i32))]).unwrap();
-        // As TensorFlow merges them: rows that aren't in order stay apart.
+        // As TensorFlow merges them: rows that aren't sorted stay separate.
         assert_eq!(taken[0].as_slice::<i64>().unwrap(), &[0, 1, 2, 4, 0]);
         assert_eq!(taken[1].as_slice::<f32>().unwrap(), &[1.0, 1.0, 1.0, 1.0, 3.0, 3.0, 9.0, 9.0, 4.0, 4.0]);
         assert_eq!(taken[2].as_slice::<i64>().unwrap(), &[5, 2]);

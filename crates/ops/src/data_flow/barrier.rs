@@ -1,6 +1,6 @@
-//! Barriers, which put the components of tuples together by key: Barrier and the ops on it.
+//! Barriers, which assemble tuples from components by key: Barrier and the ops on it.
 //!
-//! Complete tuples go to a queue in the order in which their keys first came.
+//! Complete tuples are queued in the order in which their keys first arrived.
 
 use super::queue::{DequeueMode, Queue, QueueKind, QueueOptions, Tuple};
 use super::resource_op::ResourceOp;
@@ -117,14 +117,14 @@ pub fn barrier(graph: &Graph, dtypes: &[DType], shapes: &[PartialShape], shared_
     op.attr("shared_name", shared_name).output()
 }
 
-/// Gives the tuples of some keys one of their components.
+/// Adds one component to the tuples of some keys.
 #[track_caller]
 pub fn barrier_insert_many(barrier: &Output, keys: &Output, values: &Output, component_index: i64) -> Operation {
     let op = barrier.graph().op("BarrierInsertMany").input(barrier).input(keys).input(values);
     op.attr("component_index", component_index).build()
 }
 
-/// Takes complete tuples: when their keys came, the keys, and a batch of each component.
+/// Takes complete tuples: the arrival indices of their keys, the keys, and a batch of each component.
 #[track_caller]
 pub fn barrier_take_many(
     barrier: &Output,
@@ -136,7 +136,7 @@ pub fn barrier_take_many(
     op.attr("component_types", dtypes).attr("allow_small_batch", allow_small_batch).outputs()
 }
 
-/// Closes a barrier: no new keys are taken, and with `cancel_pending_enqueues` nothing at all.
+/// Closes a barrier: it accepts no new keys, and with `cancel_pending_enqueues` nothing at all.
 #[track_caller]
 pub fn barrier_close(barrier: &Output, cancel_pending_enqueues: bool) -> Operation {
     let op = barrier.graph().op("BarrierClose").input(barrier);
@@ -154,7 +154,7 @@ struct Barrier {
     dtypes: Vec<DType>,
     shapes: Vec<PartialShape>,
     state: Mutex<State>,
-    /// Complete tuples: when the key came, the key, the components.
+    /// Complete tuples: the key's arrival index, the key, the components.
     ready: Arc<Queue>,
 }
 
@@ -217,7 +217,7 @@ impl Barrier {
                 match self.insert_one(&mut state, key, component, values, position, first) {
                     Ok(tuple) => complete.extend(tuple),
                     Err(status) => {
-                        // What was completed before stays complete.
+                        // Tuples that are already complete remain.
                         outcome = Err(status);
                         break;
                     }
@@ -232,7 +232,7 @@ impl Barrier {
         outcome
     }
 
-    /// Gives one key a component, and returns its tuple when that was the last.
+    /// Adds a component to one key, and returns its tuple if that was the last.
     fn insert_one(
         &self,
         state: &mut State,
@@ -255,7 +255,7 @@ impl Barrier {
         }
         let row = values.slice_rows(position, position + 1)?;
         let shape = row.shape().slice(1, row.shape().rank());
-        // A row must not keep the whole batch while it waits for its other components.
+        // A row must not keep the whole batch in memory while it waits for its other components.
         let row = row.into_shape(shape)?.deep_copy()?;
         if !self.shapes[component].is_compatible_with(row.shape()) {
             return Err(Status::invalid_argument(format!(
@@ -266,7 +266,7 @@ impl Barrier {
             )));
         }
         if !state.incomplete.contains_key(key) {
-            // All keys of a batch count as having come at once.
+            // All keys of a batch have the same arrival index.
             state.next_index = index + 1;
         }
         let entry = state.incomplete.entry(key.clone());
@@ -307,7 +307,7 @@ impl Barrier {
         Ok(())
     }
 
-    /// Returns how many elements can be given out when this many are asked for.
+    /// Returns the number of elements that can be taken when this many are requested.
     fn deliverable(&self, requested: usize, allow_small_batch: bool) -> Result<usize> {
         let state = self.state.lock();
         if !state.closed {

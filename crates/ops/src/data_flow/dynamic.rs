@@ -1,4 +1,4 @@
-//! Rows sorted by a number and put together again: DynamicPartition, DynamicStitch, ParallelDynamicStitch.
+//! Partitioning rows by number and reassembling them: DynamicPartition, DynamicStitch, ParallelDynamicStitch.
 
 use crate::compose::{Gradients, binary, grad_or_zeros, int_scalar, int_vector, reshape, shape_of, unary};
 use crate::movement::Movable;
@@ -51,20 +51,20 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Sorts the slices of `data` into `num_partitions` tensors by the numbers in `partitions`.
+/// Partitions the slices of `data` into `num_partitions` tensors by the numbers in `partitions`.
 #[track_caller]
 pub fn dynamic_partition(data: &Output, partitions: &Output, num_partitions: i64) -> Vec<Output> {
     let op = data.graph().op("DynamicPartition").input(data).input(partitions);
     op.attr("num_partitions", num_partitions).outputs()
 }
 
-/// Puts slices together by their indices; where an index occurs twice the later slice wins.
+/// Assembles slices by their indices; if an index occurs twice, the later slice wins.
 #[track_caller]
 pub fn dynamic_stitch(indices: &[Output], data: &[Output]) -> Output {
     stitch("DynamicStitch", indices, data)
 }
 
-/// As [`dynamic_stitch`]; which slice wins isn't said.
+/// As [`dynamic_stitch`]; which slice wins is unspecified.
 #[track_caller]
 pub fn parallel_dynamic_stitch(indices: &[Output], data: &[Output]) -> Output {
     stitch("ParallelDynamicStitch", indices, data)
@@ -245,7 +245,7 @@ impl Kernel for DynamicStitch {
         let dtype = context.input(self.count)?.dtype();
         let shape = Shape::vector(rows).concat(&rest)?;
         let len = rest.num_elements();
-        // What there is no slice for is zero; mostly there is one for each row, and then nothing need be cleared first.
+        // Rows without a slice are zero; usually there is a slice for each row, and nothing needs to be cleared first.
         let start = if self.covers(context, rows)? { Tensor::new(dtype, shape)? } else { Tensor::zeros(dtype, shape)? };
         let output = with_movable!(dtype, E => {
             let mut parts: Vec<(&[i32], &[E])> = Vec::with_capacity(self.count);

@@ -1,5 +1,5 @@
-//! Staging areas by key: MapStage, MapUnstage, MapUnstageNoKey, MapPeek, MapSize, MapIncompleteSize, MapClear, and the same
-//! in the order of keys.
+//! Staging areas by key: MapStage, MapUnstage, MapUnstageNoKey, MapPeek, MapSize, MapIncompleteSize, MapClear, and their ordered
+//! versions.
 
 use super::monitor::Monitor;
 use super::stage::too_large;
@@ -92,7 +92,7 @@ impl Resource for StagingMap {
 }
 
 impl Staged {
-    /// Puts components under a key. Each must be in range and not there yet.
+    /// Adds components to a key. Each must be in range and not set yet.
     fn put(&mut self, key: i64, indices: &[usize], tensors: Vec<Tensor>, components: usize) -> Result<()> {
         let mut entry = match indices.len() == components {
             true => vec![None; components],
@@ -116,7 +116,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Returns components of a key, and removes them unless they are only looked at.
+    /// Returns components of a key, and removes them unless it is a peek.
     fn take(&mut self, key: i64, indices: &[usize], removes: bool) -> Option<Result<Vec<Tensor>>> {
         let entry = self.complete.get_mut(&key)?;
         if let Some(index) = indices.iter().find(|&&index| entry[index].is_none()) {
@@ -136,7 +136,7 @@ impl Staged {
     }
 }
 
-/// Where a node's staging area is, and how it is made.
+/// Finds and creates a node's staging area.
 struct Area {
     container: String,
     name: String,
@@ -245,7 +245,7 @@ impl AsyncKernel for StageOp {
         }
         let mut tensors = Some(tensors);
         map.monitor.submit(context, move |staged| {
-            // Parts of a tuple need no room of their own, or the rest of it might never come.
+            // Further parts of a tuple need no capacity, or the tuple might never be completed.
             let full = indices.len() == components && staged.complete.len() >= capacity;
             if full || staged.bytes + bytes > memory_limit {
                 return None;

@@ -1,4 +1,4 @@
-//! Queues, accumulators, tensor arrays, stacks, barriers, staging areas: what graphs hand tensors over with.
+//! Queues, accumulators, tensor arrays, stacks, barriers, staging areas: resources through which graphs pass tensors.
 //!
 //! ```
 //! use graph::Graph;

@@ -1,6 +1,6 @@
 //! [`Monitor`]: state that asynchronous kernels wait for, without holding a thread.
 //!
-//! Who comes is let through as soon as its attempt succeeds; every success lets the others try again, oldest first.
+//! A waiter proceeds as soon as its attempt succeeds; after every success the others try again, oldest first.
 
 use kernel::{AsyncContext, CancellationToken};
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ struct Waiter<S> {
     attempt: Attempt<S>,
 }
 
-/// Tries to do what a waiter wants; nothing means not yet.
+/// A waiter's attempt; `None` means not yet.
 type Attempt<S> = Box<dyn FnMut(&mut S) -> Option<Result<Vec<Tensor>>> + Send>;
 
 type Finished<S> = Vec<(Waiter<S>, Result<Vec<Tensor>>)>;
@@ -40,7 +40,7 @@ impl<S: Send + 'static> Monitor<S> {
         f(&self.shared.lock().state)
     }
 
-    /// Changes the state, which may let waiters through.
+    /// Changes the state, which may let waiters proceed.
     pub(super) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         let mut finished = Vec::new();
         let result = {
@@ -53,7 +53,7 @@ impl<S: Send + 'static> Monitor<S> {
         result
     }
 
-    /// Ends the context's work with what `attempt` gives, as soon as it gives something.
+    /// Ends the context's work with the result of `attempt`, as soon as there is one.
     pub(super) fn submit(
         self: &Arc<Self>,
         context: AsyncContext,
@@ -69,7 +69,7 @@ impl<S: Send + 'static> Monitor<S> {
             shared.flush(&mut finished);
             if let Some(position) = shared.waiters.iter().position(|waiter| waiter.id == id) {
                 let monitor = Arc::downgrade(self);
-                // The lock is held, so that the callback finds the waiter whenever it comes.
+                // The lock is held, so that the callback finds the waiter whenever it runs.
                 let registered = cancellation.register(move |_| {
                     if let Some(monitor) = monitor.upgrade() {
                         monitor.cancel(id);

@@ -1,8 +1,8 @@
 //! [`Queue`]: the resource behind all four kinds of queue.
 //!
-//! What can't be done at once waits in line, without a thread: enqueues for room, dequeues for elements. Every change lets
-//! the lines move until nothing moves any more. A dequeue of many takes elements as they come, so that it may ask for more
-//! than the queue can hold; when it fails, what it took goes back.
+//! Attempts that can't complete at once wait in line, without a thread: enqueues for room, dequeues for elements. Every change
+//! advances the lines as far as possible. A dequeue of many takes elements as they arrive, so it may request more than the queue
+//! can hold; if it fails, the elements that it took are returned.
 
 use super::stacking::{stack, stack_padded};
 use crate::random::SingleSample;
@@ -16,31 +16,31 @@ use tensor::{DType, PartialShape, Result, Status, Tensor};
 /// An element of a queue: a tensor for each component.
 pub(crate) type Tuple = SmallVec<[Tensor; 2]>;
 
-/// In which order elements come out.
+/// The order in which elements are dequeued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueKind {
-    /// As they went in.
+    /// First in, first out.
     Fifo,
-    /// As they went in; a batch of elements of different size is padded with zeros.
+    /// First in, first out; a batch of elements of different sizes is padded with zeros.
     Padding,
     /// At random.
     Shuffle {
-        /// How many must stay behind while the queue is open.
+        /// The number of elements that must remain while the queue is open.
         min_after_dequeue: usize,
-        /// Seeds of the order; both zero means a new order every time.
+        /// Seeds of the order; if both are zero, the order is different every time.
         seeds: (i64, i64),
     },
     /// By the first component, which is a number; lower ones come first.
     Priority,
 }
 
-/// What a queue holds and how much of it.
+/// The configuration of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueOptions {
     pub kind: QueueKind,
     pub capacity: usize,
     pub dtypes: Vec<DType>,
-    /// The shape of each component; none at all when unspecified.
+    /// The shape of each component; empty if unspecified.
     pub shapes: Vec<PartialShape>,
 }
 
@@ -84,23 +84,23 @@ enum EnqueueWork {
 struct Dequeue {
     attempt: Attempt,
     mode: DequeueMode,
-    /// How many elements are still missing.
+    /// The number of elements that are still missing.
     missing: usize,
     taken: Vec<Tuple>,
 }
 
-/// How a dequeue puts its elements together.
+/// How a dequeue combines its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DequeueMode {
-    /// One element as it is.
+    /// A single element, unchanged.
     One,
-    /// A batch of as many as were asked for.
+    /// A batch of the requested size.
     Many,
-    /// A batch of fewer when the queue is closed.
+    /// A batch, which may be smaller when the queue is closed.
     UpTo,
 }
 
-/// Someone who waits.
+/// An attempt that waits.
 struct Attempt {
     id: u64,
     context: AsyncContext,
@@ -142,7 +142,7 @@ impl Queue {
         self.state.lock().closed
     }
 
-    /// Adds an element, when there is room.
+    /// Adds an element, once there is room.
     pub(crate) fn enqueue(self: &Arc<Self>, context: AsyncContext, tuple: Tuple) {
         match self.check_tuple(&tuple) {
             Ok(()) => self.submit_enqueue(context, EnqueueWork::One(Some(tuple))),
@@ -159,7 +159,7 @@ impl Queue {
         }
     }
 
-    /// Takes elements, when there are enough; `count` is 1 for [`DequeueMode::One`].
+    /// Takes elements, once there are enough; `count` is 1 for [`DequeueMode::One`].
     pub(crate) fn dequeue(self: &Arc<Self>, mut context: AsyncContext, mode: DequeueMode, count: usize) {
         if mode != DequeueMode::One && self.options.kind != QueueKind::Padding && self.options.shapes.is_empty() {
             let name = self.kind_name();
@@ -189,7 +189,7 @@ impl Queue {
         self.complete(finished);
     }
 
-    /// Closes the queue, after the enqueues that wait now or instead of them.
+    /// Closes the queue, after the pending enqueues or instead of them.
     pub(crate) fn close(self: &Arc<Self>, context: AsyncContext, cancel_pending_enqueues: bool) {
         if !cancel_pending_enqueues {
             return self.submit_enqueue(context, EnqueueWork::Close);
@@ -198,7 +198,7 @@ impl Queue {
         context.finish(Ok(()));
     }
 
-    /// Adds elements at once; for a queue without a bound.
+    /// Adds elements immediately; for a queue without a bound.
     pub(super) fn insert(&self, tuples: Vec<Tuple>) -> Result<()> {
         tuples.iter().try_for_each(|tuple| self.check_tuple(tuple))?;
         let mut finished = Vec::new();
@@ -213,7 +213,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Closes the queue at once; enqueues that wait are cancelled.
+    /// Closes the queue immediately; pending enqueues are cancelled.
     pub(super) fn close_now(&self) {
         let mut finished = Vec::new();
         {
@@ -247,7 +247,7 @@ impl Queue {
         self.complete(finished);
     }
 
-    /// Asks to be told when the step of a waiting attempt is cancelled. The lock is held, so that the answer finds it.
+    /// Registers for the cancellation of a waiting attempt's step. The lock is held, so that the callback finds it.
     fn register(self: &Arc<Self>, cancellation: &Cancellation, id: u64) -> Result<CancellationToken> {
         let queue = Arc::downgrade(self);
         cancellation.register(move |_| {
@@ -256,7 +256,7 @@ impl Queue {
                 {
                     let mut state = queue.state.lock();
                     state.cancel(id, &mut finished);
-                    // Who waits behind the one that left may be able to go on.
+                    // Attempts behind the cancelled one may be able to proceed.
                     queue.flush(&mut state, &mut finished);
                 }
                 queue.complete(finished);
@@ -264,7 +264,7 @@ impl Queue {
         })
     }
 
-    /// Lets both lines move until nothing moves any more.
+    /// Advances both lines as far as possible.
     fn flush(&self, state: &mut State, finished: &mut Vec<Finished>) {
         loop {
             let enqueued = self.flush_enqueues(state, finished);
@@ -374,7 +374,7 @@ impl Queue {
         progress
     }
 
-    /// Tells those who are done, without holding the lock.
+    /// Notifies completed attempts, without holding the lock.
     fn complete(&self, finished: Vec<Finished>) {
         for Finished { attempt, result } in finished {
             let mut context = attempt.context;
@@ -419,8 +419,8 @@ impl Queue {
             let row = tensor.slice_rows(index, index + 1)?;
             let shape = row.shape().slice(1, row.shape().rank());
             let row = row.into_shape(shape)?;
-            // A row shares the batch's memory. Where it may stay behind long after its neighbours, that would keep the
-            // whole batch.
+            // A row shares the batch's memory. If it may stay in the queue long after its neighbours, that would keep the whole
+            // batch alive.
             match self.options.kind {
                 QueueKind::Fifo | QueueKind::Padding => Ok(row),
                 _ => row.deep_copy(),
@@ -441,7 +441,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns how many elements a batch has.
+    /// Returns the number of elements of a batch.
     fn check_batch(&self, batch: &Tuple) -> Result<usize> {
         let Some(count) = batch.first().and_then(|tensor| tensor.dims().first()).copied() else {
             return Err(Status::invalid_argument(
@@ -472,7 +472,7 @@ impl Queue {
         Ok(count as usize)
     }
 
-    /// Returns the name of the kind in messages.
+    /// Returns the name of the kind for messages.
     pub(crate) fn kind_name(&self) -> &'static str {
         match self.options.kind {
             QueueKind::Fifo => "FIFOQueue",
@@ -501,7 +501,7 @@ impl State {
         Attempt { id, context, token: None }
     }
 
-    /// Takes an attempt out of its line; one that is done by now isn't there.
+    /// Removes an attempt from its line, unless it is already done.
     fn cancel(&mut self, id: u64, finished: &mut Vec<Finished>) {
         if let Some(position) = self.enqueues.iter().position(|enqueue| enqueue.attempt.id == id)
             && let Some(enqueue) = self.enqueues.remove(position)
@@ -544,7 +544,7 @@ impl Elements {
         match self {
             Elements::Line(tuples) => tuples.pop_front(),
             Elements::Bag(tuples, random) => {
-                // TensorFlow's order for the same seeds: the last element moves to the place of the one that goes.
+                // TensorFlow's order for the same seeds: the last element moves to the position of the removed one.
                 let index = random.next_u32() as usize % tuples.len().max(1);
                 (!tuples.is_empty()).then(|| tuples.swap_remove(index))
             }
@@ -552,12 +552,12 @@ impl Elements {
         }
     }
 
-    /// Returns elements that were taken in vain to where they came from.
+    /// Returns the elements that a failed attempt took to where they came from.
     fn give_back(&mut self, taken: Vec<Tuple>) {
         for tuple in taken.into_iter().rev() {
             match &mut *self {
                 Elements::Line(tuples) => tuples.push_front(tuple),
-                // What was in the queue once can be in it again.
+                // These elements fit before, so they fit again.
                 other => drop(other.push(tuple)),
             }
         }
@@ -578,13 +578,13 @@ impl Resource for Queue {
     }
 }
 
-/// Returns the shape as TensorFlow writes those of components.
+/// Formats a shape as TensorFlow does for components.
 pub(crate) fn shape_list_text(shapes: &[PartialShape]) -> String {
     let shapes: Vec<String> = shapes.iter().map(PartialShape::to_string).collect();
     format!("[{}]", shapes.join(","))
 }
 
-/// Returns the types as TensorFlow writes those of components.
+/// Formats types as TensorFlow does for components.
 pub(crate) fn dtype_list_text(dtypes: &[DType]) -> String {
     let dtypes: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
     dtypes.join(", ")

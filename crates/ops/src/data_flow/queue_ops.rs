@@ -1,6 +1,6 @@
-//! Ops on queues: making them, enqueueing, dequeueing, closing, and asking how they are.
+//! Ops on queues: creation, enqueues, dequeues, closing, and queries.
 //!
-//! Each op has two versions, which differ in how they are given the queue: by a ref to two strings or by a resource.
+//! Each op has two versions, which take the queue as a ref to two strings or as a resource.
 
 use super::queue::{DequeueMode, Queue, QueueKind, QueueOptions, Tuple, dtype_list_text, shape_list_text};
 use super::resource_op::ResourceOp;
@@ -122,16 +122,16 @@ const fn user(
     Op { def: OpDef { name, inputs, outputs, attrs, flags }, shape, gradient: Gradient::NotDifferentiable, kernels }
 }
 
-/// What is asked of a new queue. `capacity` below zero means no bound.
+/// The configuration of a new queue. A negative `capacity` means no bound.
 #[derive(Clone, Debug)]
 pub struct QueueSpec<'a> {
     /// The most elements it may hold.
     pub capacity: i64,
     /// The types of an element's components.
     pub dtypes: &'a [DType],
-    /// Their shapes; none at all when they may be anything.
+    /// Their shapes; empty if they may be anything.
     pub shapes: &'a [PartialShape],
-    /// The name under which other graphs find it; empty for none.
+    /// The name under which other graphs find it; empty if they don't.
     pub shared_name: &'a str,
 }
 
@@ -141,19 +141,19 @@ fn queue(graph: &Graph, op: &str, spec: &QueueSpec<'_>) -> graph::builder::OpBui
     op.attr("capacity", spec.capacity).attr("shared_name", spec.shared_name)
 }
 
-/// Returns a queue whose elements come out as they went in.
+/// Returns a first-in, first-out queue.
 #[track_caller]
 pub fn fifo_queue(graph: &Graph, spec: &QueueSpec<'_>) -> Output {
     queue(graph, "FIFOQueueV2", spec).output()
 }
 
-/// Returns a queue as [`fifo_queue`] does; elements of different size can be dequeued as a batch, padded with zeros.
+/// Returns a queue like [`fifo_queue`]; elements of different sizes can be dequeued as a batch, padded with zeros.
 #[track_caller]
 pub fn padding_fifo_queue(graph: &Graph, spec: &QueueSpec<'_>) -> Output {
     queue(graph, "PaddingFIFOQueueV2", spec).output()
 }
 
-/// Returns a queue whose elements come out at random.
+/// Returns a queue whose elements are dequeued at random.
 #[track_caller]
 pub fn random_shuffle_queue(graph: &Graph, spec: &QueueSpec<'_>, min_after_dequeue: i64, seed: Option<i64>) -> Output {
     let (seed, seed2) = graph.random_seeds(seed);
@@ -161,13 +161,13 @@ pub fn random_shuffle_queue(graph: &Graph, spec: &QueueSpec<'_>, min_after_deque
     op.attr("seed", seed).attr("seed2", seed2).output()
 }
 
-/// Returns a queue whose elements come out by an `int64` priority, which is their first component beside those of `spec`.
+/// Returns a queue whose elements are dequeued by an `int64` priority, their first component besides those of `spec`.
 #[track_caller]
 pub fn priority_queue(graph: &Graph, spec: &QueueSpec<'_>) -> Output {
     queue(graph, "PriorityQueueV2", spec).output()
 }
 
-/// Adds an element to a queue, as soon as there is room.
+/// Adds an element to a queue, once there is room.
 #[track_caller]
 pub fn queue_enqueue(queue: &Output, components: &[Output]) -> Operation {
     queue.graph().op("QueueEnqueueV2").input(queue).inputs(components).build()
@@ -179,31 +179,31 @@ pub fn queue_enqueue_many(queue: &Output, components: &[Output]) -> Operation {
     queue.graph().op("QueueEnqueueManyV2").input(queue).inputs(components).build()
 }
 
-/// Takes an element from a queue, as soon as there is one.
+/// Takes an element from a queue, once there is one.
 #[track_caller]
 pub fn queue_dequeue(queue: &Output, dtypes: &[DType]) -> Vec<Output> {
     queue.graph().op("QueueDequeueV2").input(queue).attr("component_types", dtypes).outputs()
 }
 
-/// Takes `n` elements from a queue as a batch, as soon as there are as many.
+/// Takes `n` elements from a queue as a batch, once there are enough.
 #[track_caller]
 pub fn queue_dequeue_many(queue: &Output, n: &Output, dtypes: &[DType]) -> Vec<Output> {
     queue.graph().op("QueueDequeueManyV2").input(queue).input(n).attr("component_types", dtypes).outputs()
 }
 
-/// As [`queue_dequeue_many`], but a closed queue may give fewer.
+/// As [`queue_dequeue_many`], but a closed queue may return fewer.
 #[track_caller]
 pub fn queue_dequeue_up_to(queue: &Output, n: &Output, dtypes: &[DType]) -> Vec<Output> {
     queue.graph().op("QueueDequeueUpToV2").input(queue).input(n).attr("component_types", dtypes).outputs()
 }
 
-/// Closes a queue: nothing more goes in, and dequeues that would wait fail.
+/// Closes a queue: further enqueues fail, and so do dequeues that would have to wait.
 #[track_caller]
 pub fn queue_close(queue: &Output, cancel_pending_enqueues: bool) -> Operation {
     queue.graph().op("QueueCloseV2").input(queue).attr("cancel_pending_enqueues", cancel_pending_enqueues).build()
 }
 
-/// Returns how many elements a queue holds.
+/// Returns the number of elements in a queue.
 #[track_caller]
 pub fn queue_size(queue: &Output) -> Output {
     queue.graph().op("QueueSizeV2").input(queue).output()
@@ -321,7 +321,7 @@ fn create_queue(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
     )
 }
 
-/// Compares a queue that is there with what another node asks for under the same name.
+/// Compares an existing queue with another node's configuration for the same name.
 fn matches_options(queue: &Queue, wanted: &QueueOptions, name: &str, op: &str) -> Result<()> {
     let have = queue.options();
     let kind_name = queue.kind_name();
@@ -359,7 +359,7 @@ fn matches_options(queue: &Queue, wanted: &QueueOptions, name: &str, op: &str) -
                     "Shared queue '{name}' has min_after_dequeue {have_min} but requested min_after_dequeue was {min}."
                 ));
             }
-            // Seeds that are not set ask for nothing.
+            // Unset seeds match any.
             if seeds != (0, 0) && have_seeds != seeds {
                 return mismatch(format!(
                     "Shared queue '{name}' has random seeds ({}, {}) but requested seeds are ({}, {}).",
@@ -379,7 +379,7 @@ fn check_timeout(builder: &KernelBuilder<'_>) -> Result<()> {
     }
 }
 
-/// Compares the types of what a node gives or takes with those of the queue, in TensorFlow's words.
+/// Compares the types of a node's components with those of the queue; the errors are TensorFlow's.
 fn check_signature(queue: &Queue, inputs: &[DType], outputs: &[DType], components_are_inputs: bool) -> Result<()> {
     let have = if components_are_inputs { &inputs[1..] } else { outputs };
     let expected = &queue.options().dtypes;

@@ -1,7 +1,6 @@
 //! [`ResourceOp`]: the kernel of ops that output a handle to a queue, an accumulator or a barrier.
 //!
-//! Without a shared name the resource belongs to the node in its session: its name is one that nobody else has, and it
-//! goes when the kernel does.
+//! Without a shared name the resource belongs to the node in its session: its name is unique, and it is dropped with the kernel.
 
 use kernel::{
     BoxedKernel, Cost, Kernel, KernelBuilder, OpContext, Resource, ResourceCache, ResourceManager, Value, Variable,
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
-/// Outputs a handle to a resource, which it makes when there is none.
+/// Outputs a handle to a resource, which it creates if there is none.
 pub(crate) struct ResourceOp<R: Resource> {
     container: String,
     name: String,
@@ -25,8 +24,8 @@ type Create<R> = Box<dyn Fn(&str, &OpContext<'_>) -> Result<R> + Send + Sync>;
 type Verify<R> = Box<dyn Fn(&R, &str) -> Result<()> + Send + Sync>;
 
 impl<R: Resource> ResourceOp<R> {
-    /// Makes the kernel. `create` is given the resource's name; `verify` compares one that is there with what the node
-    /// asks for.
+    /// Returns the kernel. `create` is called with the resource's name; `verify` compares an existing one with the node's
+    /// configuration.
     pub(crate) fn boxed(
         builder: &KernelBuilder<'_>,
         create: impl Fn(&str) -> Result<R> + Send + Sync + 'static,
@@ -35,7 +34,7 @@ impl<R: Resource> ResourceOp<R> {
         ResourceOp::from_inputs(builder, move |name, _| create(name), verify)
     }
 
-    /// As [`boxed`](ResourceOp::boxed), for a resource that the node's inputs say more about.
+    /// As [`boxed`](ResourceOp::boxed), for a resource whose configuration also depends on the node's inputs.
     pub(crate) fn from_inputs(
         builder: &KernelBuilder<'_>,
         create: impl Fn(&str, &OpContext<'_>) -> Result<R> + Send + Sync + 'static,
@@ -100,7 +99,7 @@ impl<R: Resource> Drop for ResourceOp<R> {
         if self.is_private
             && let Some((manager, _)) = self.cache.last()
         {
-            // Whoever cleared the container was here first.
+            // The container was already cleared.
             let _ = manager.delete::<R>(&self.container, &self.name);
         }
     }

@@ -1,4 +1,4 @@
-//! Tensors that stay with the session between runs: GetSessionHandle, GetSessionTensor, DeleteSessionTensor.
+//! Tensors that are kept in the session between runs: GetSessionHandle, GetSessionTensor, DeleteSessionTensor.
 
 use graph::{Operation, Output};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, shape};
@@ -60,7 +60,7 @@ const GET_HANDLE: &[KernelDef] = &[KernelDef::any(|builder| {
     BoxedKernel::new(GetSessionHandle { as_resource: builder.output_dtype(0) == DType::Resource })
 })];
 
-/// Keeps a tensor in the session and returns a string that stands for it.
+/// Keeps a tensor in the session and returns its handle, a string.
 #[track_caller]
 pub fn get_session_handle(value: &Output) -> Output {
     value.graph().op("GetSessionHandle").input(value).output()
@@ -72,7 +72,7 @@ pub fn get_session_tensor(handle: &Output, dtype: DType) -> Output {
     handle.graph().op("GetSessionTensor").input(handle).attr("dtype", dtype).output()
 }
 
-/// Lets the tensor that a handle stands for go.
+/// Drops the tensor of a handle.
 #[track_caller]
 pub fn delete_session_tensor(handle: &Output) -> Operation {
     handle.graph().op("DeleteSessionTensor").input(handle).build()

@@ -1,4 +1,4 @@
-//! Stacks that live for a step, in which loops keep what their gradients need: Stack, StackPush, StackPop, StackClose.
+//! Stacks that live for a step, in which loops keep values for their gradients: Stack, StackPush, StackPop, StackClose.
 
 use graph::{Graph, Output};
 use kernel::{
@@ -106,13 +106,13 @@ const PUSH: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(StackPush))];
 const POP: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(StackPop))];
 const CLOSE: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(StackClose))];
 
-/// Returns a stack of at most `max_size` tensors; below zero means no bound.
+/// Returns a stack of at most `max_size` tensors; a negative size means no bound.
 #[track_caller]
 pub fn stack_v2(graph: &Graph, max_size: &Output, elem_type: DType) -> Output {
     graph.op("StackV2").input(max_size).attr("elem_type", elem_type).output()
 }
 
-/// Pushes a tensor, which is the output too.
+/// Pushes a tensor, and returns it.
 #[track_caller]
 pub fn stack_push(stack: &Output, elem: &Output) -> Output {
     stack.graph().op("StackPushV2").input(stack).input(elem).output()
@@ -142,7 +142,7 @@ struct Stack {
     name: String,
     dtype: DType,
     max_size: usize,
-    /// None once closed.
+    /// `None` once closed.
     tensors: Mutex<Option<Vec<Tensor>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Making a batch of elements: stacked along a new first axis, with or without padding.
+//! Stacks elements along a new first axis, with or without padding.
 
 use crate::movement::{Movable, fill};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
@@ -24,15 +24,15 @@ pub(crate) fn stack(dtype: DType, shape: &Shape, parts: &[&Tensor]) -> Result<Te
     })
 }
 
-/// Returns elements of one rank along a new first axis. Where `shape` says nothing of a size, the largest one counts, and
-/// what is smaller is filled up with zeros or empty strings.
+/// Stacks elements of the same rank along a new first axis. If a size in `shape` is unknown, it is that of the largest element;
+/// smaller ones are padded with zeros or empty strings.
 pub(crate) fn stack_padded(dtype: DType, shape: &PartialShape, parts: &[&Tensor]) -> Result<Tensor> {
     let zero = Tensor::zeros(dtype, Shape::scalar())
         .map_err(|_| Status::invalid_argument(format!("{dtype} elements can't be padded")))?;
     stack_padded_with(dtype, shape, parts, &zero)
 }
 
-/// As [`stack_padded`], but fills up with the element of a scalar.
+/// As [`stack_padded`], but pads with the element of a scalar.
 pub(crate) fn stack_padded_with(
     dtype: DType,
     shape: &PartialShape,

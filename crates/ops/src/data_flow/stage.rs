@@ -44,14 +44,14 @@ const fn op(
     Op { def, shape, gradient: Gradient::NotDifferentiable, kernels }
 }
 
-/// Puts tensors into a staging area, as soon as there is room; a capacity of 0 means no bound.
+/// Puts tensors into a staging area, once there is room; a capacity of 0 means no bound.
 #[track_caller]
 pub fn stage(values: &[Output], shared_name: &str, capacity: i64) -> Operation {
     let op = values[0].graph().op("Stage").inputs(values).attr("shared_name", shared_name);
     op.attr("capacity", capacity).build()
 }
 
-/// Takes the tensors that were put into a staging area first, as soon as there are some.
+/// Takes the oldest tensors of a staging area, once there are some.
 #[track_caller]
 pub fn unstage(graph: &Graph, dtypes: &[DType], shared_name: &str, capacity: i64) -> Vec<Output> {
     let op = graph.op("Unstage").attr("dtypes", dtypes).attr("shared_name", shared_name);
@@ -81,7 +81,7 @@ impl Resource for StagingArea {
     }
 }
 
-/// Where a node's staging area is, and how it is made.
+/// Finds and creates a node's staging area.
 struct Area {
     container: String,
     name: String,
@@ -120,7 +120,7 @@ impl Area {
     }
 }
 
-/// What an op that may wait does with its staging area.
+/// The operation of a staging op that may wait.
 trait Work: Send + Sync + 'static {
     fn start(&self, area: &Area, staging: Arc<StagingArea>, context: AsyncContext);
 }
@@ -206,7 +206,7 @@ impl Work for PeekOp {
     }
 }
 
-/// Checks that what was staged is what a node takes.
+/// Checks that staged tensors have the types that a node expects.
 fn checked(tuple: Vec<Tensor>, dtypes: &[DType]) -> Result<Vec<Tensor>> {
     if tuple.iter().map(Tensor::dtype).eq(dtypes.iter().copied()) {
         return Ok(tuple);

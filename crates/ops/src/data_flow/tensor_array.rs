@@ -1,6 +1,6 @@
 //! [`TensorArray`]: the resource behind the ops of that name, an array of tensors that lives for a step.
 //!
-//! The array of gradients of another one adds up what is written twice, and gives zeros for what was never written.
+//! An array of gradients sums elements that are written twice, and returns zeros for elements that were never written.
 
 use crate::arithmetic::add_to;
 use kernel::Resource;
@@ -17,7 +17,7 @@ pub(super) struct TensorArray {
     state: Mutex<State>,
 }
 
-/// What a new array is asked to be.
+/// The configuration of a new array.
 pub(super) struct TensorArrayOptions {
     pub dtype: DType,
     pub size: usize,
@@ -30,19 +30,19 @@ pub(super) struct TensorArrayOptions {
 struct State {
     closed: bool,
     dynamic_size: bool,
-    /// Whether some element was added up, so that its parts can't be told apart.
+    /// Whether some element is a sum, whose parts can't be separated.
     aggregated: bool,
     element_shape: PartialShape,
-    /// How many elements an unpack or split of the first version wrote; packing takes as many.
+    /// The number of elements that an unpack or split of the first version wrote, which is the number that a pack takes.
     marked_size: Option<usize>,
     elements: Vec<Element>,
-    /// For the elements themselves; what they hold is charged on its own.
+    /// The charge for the elements themselves; their contents are charged separately.
     charge: Charge,
 }
 
 #[derive(Clone, Default)]
 struct Element {
-    /// The value; none stands for zeros of `shape` when the element counts as written.
+    /// The value; `None` stands for zeros of `shape` if the element counts as written.
     tensor: Option<Tensor>,
     shape: Shape,
     written: bool,
@@ -50,7 +50,7 @@ struct Element {
     cleared: bool,
 }
 
-/// The most elements that an index may grow an array to.
+/// The most elements to which a write may grow an array.
 const ELEMENTS_MAX: usize = 1 << 28;
 
 /// Refuses more elements than there can be memory for.
@@ -78,7 +78,7 @@ impl TensorArray {
         }
     }
 
-    /// Makes the array of gradients with respect to the elements of this one, which can't grow any more.
+    /// Returns the array of gradients with respect to the elements of this one, which can't grow any more.
     pub(super) fn gradient(&self, name: String, prepended: Option<&Shape>) -> Result<TensorArray> {
         let mut state = self.lock()?;
         state.dynamic_size = false;
@@ -130,7 +130,7 @@ impl TensorArray {
         Ok(self.lock()?.elements.len())
     }
 
-    /// Returns how many elements a pack or concat takes.
+    /// Returns the number of elements that a pack or concat takes.
     pub(super) fn pack_size(&self) -> Result<usize> {
         let state = self.lock()?;
         Ok(state.marked_size.unwrap_or(state.elements.len()))
@@ -154,14 +154,14 @@ impl TensorArray {
         drop(elements);
     }
 
-    /// Adds what is known of the elements' shape.
+    /// Merges information about the elements' shape.
     pub(super) fn merge_element_shape(&self, shape: &PartialShape) -> Result<()> {
         let mut state = self.lock()?;
         state.element_shape = state.element_shape.merge(shape)?;
         Ok(())
     }
 
-    /// Writes elements at these indices; all or the ones before the first that can't be written.
+    /// Writes elements at these indices; if one fails, those before it are written.
     pub(super) fn write(&self, writes: impl Iterator<Item = Result<(i64, Tensor)>>) -> Result<()> {
         let mut state = self.lock()?;
         for write in writes {
@@ -227,7 +227,7 @@ impl TensorArray {
             )));
         }
         match &mut element.tensor {
-            // Only the shape was there, which stands for zeros.
+            // Only the shape was written, which stands for zeros.
             None => element.tensor = Some(value),
             Some(sum) => {
                 add_to(sum, value)?;

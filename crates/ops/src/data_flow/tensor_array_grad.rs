@@ -1,21 +1,21 @@
-//! Gradients of the ops on tensor arrays: a second array, of the gradients, is written where the first is read and read
-//! where the first is written.
+//! Gradients of the ops on tensor arrays: a second array, of the gradients, is written where the first one is read, and read
+//! where the first one is written.
 
 use crate::compose::Gradients;
 use graph::Output;
 use kernel::GradientArgs;
 use tensor::{PartialShape, Result, Status};
 
-/// An array of gradients and the flow that orders what is done with it.
+/// An array of gradients, and the flow that orders the operations on it.
 struct GradientArray {
     handle: Output,
     flow: Output,
-    /// What the names of the ops end in: the version of the op whose gradient is built.
+    /// The suffix of the ops' names: the version of the op whose gradient is built.
     version: &'static str,
 }
 
 impl GradientArray {
-    /// Adds the array of gradients of the array that an op was given.
+    /// Adds the gradient array for an op's array.
     fn of(args: &GradientArgs<'_>, flow: &Output) -> Result<GradientArray> {
         let graph = flow.graph();
         let name = args.op.op_type();
@@ -43,7 +43,7 @@ impl GradientArray {
     }
 }
 
-/// Waits for a write before its gradient is asked for: the array of gradients takes its shapes from the first array.
+/// Waits for a write before reading its gradient: the gradient array takes its shapes from the first array.
 fn after_write(args: &GradientArgs<'_>, flow_grad: &Output) -> Result<Output> {
     let graph = flow_grad.graph();
     let flow_out = graph.op("Identity").name("flow_out").input(&args.output(0)).try_build()?;

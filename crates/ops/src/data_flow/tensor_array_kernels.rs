@@ -27,7 +27,7 @@ pub(super) const CONCAT: &[KernelDef] = &[KernelDef::any(|builder| {
 pub(super) const SPLIT: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(TensorArraySplit))];
 pub(super) const SIZE: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(TensorArraySize))];
 pub(super) const CLOSE: &[KernelDef] = &[KernelDef::any(|_| BoxedKernel::new(TensorArrayClose))];
-/// How an op hands out the array: the versions differ in this.
+/// How an op outputs the array, which differs among the versions.
 #[derive(Clone, Copy)]
 enum Form {
     Ref,
@@ -61,7 +61,7 @@ impl Form {
                 context.set_output(0, names);
             }
         }
-        // The flow only orders; its value doesn't matter.
+        // The flow only orders operations; its value doesn't matter.
         context.set_output(1, Tensor::scalar(0f32));
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Kernel for TensorArrayGrad {
     }
 }
 
-/// Passes the flow on, once the array is changed.
+/// Passes the flow through, after the array has changed.
 fn pass_flow_on(context: &mut OpContext<'_>) -> Result<()> {
     let flow = context.take_input(context.num_inputs() - 1)?;
     context.set_output(0, flow);
@@ -238,7 +238,7 @@ impl Kernel for TensorArrayGather {
         let array = context.resource::<TensorArray>(0)?;
         check_read_dtype(&array, self.dtype)?;
         array.merge_element_shape(&self.element_shape)?;
-        // The first version, which has no indices, takes everything.
+        // The first version, which has no indices, takes all elements.
         let indices = match context.num_inputs() {
             2 => (0..array.pack_size()? as i64).collect(),
             _ => indices_argument(context)?,

@@ -1,5 +1,4 @@
-//! Ops on tensor arrays, in three versions that differ in how they are given the array: by a ref to two strings, by the
-//! strings, or by a resource.
+//! Ops on tensor arrays, in three versions, which take the array as a ref to two strings, as strings, or as a resource.
 
 use super::tensor_array_grad::{concat_gradient, gather_gradient, read_gradient, split_gradient, write_gradient};
 use super::tensor_array_kernels::{CLOSE, CONCAT, GATHER, MAKE, MAKE_GRADIENT, READ, SCATTER, SIZE, SPLIT, WRITE};
@@ -254,7 +253,7 @@ const fn user(
     Op { def: OpDef { name, inputs, outputs, attrs, flags }, shape, gradient, kernels }
 }
 
-/// Returns a tensor array and its flow, which orders what is done with it.
+/// Returns a tensor array and its flow, which orders the operations on it.
 #[track_caller]
 pub fn tensor_array_v3(
     graph: &Graph,
@@ -280,7 +279,7 @@ pub fn tensor_array_read(handle: &Output, index: &Output, flow: &Output, dtype: 
     handle.graph().op("TensorArrayReadV3").input(handle).input(index).input(flow).attr("dtype", dtype).output()
 }
 
-/// Reads elements, which must have one shape, along a new first axis.
+/// Reads elements, which must have the same shape, and stacks them along a new first axis.
 #[track_caller]
 pub fn tensor_array_gather(
     handle: &Output,
@@ -299,20 +298,20 @@ pub fn tensor_array_scatter(handle: &Output, indices: &Output, value: &Output, f
     handle.graph().op("TensorArrayScatterV3").input(handle).input(indices).input(value).input(flow).output()
 }
 
-/// Returns all elements one after the other along their first axis, and how many rows each has.
+/// Returns all elements concatenated along their first axis, and the number of rows of each.
 #[track_caller]
 pub fn tensor_array_concat(handle: &Output, flow: &Output, dtype: DType) -> (Output, Output) {
     let op = handle.graph().op("TensorArrayConcatV3").input(handle).input(flow).attr("dtype", dtype).build();
     (op.output(0), op.output(1))
 }
 
-/// Cuts a tensor into elements of these numbers of rows, and returns the flow after that.
+/// Splits a tensor into elements with these numbers of rows, and returns the flow after that.
 #[track_caller]
 pub fn tensor_array_split(handle: &Output, value: &Output, lengths: &Output, flow: &Output) -> Output {
     handle.graph().op("TensorArraySplitV3").input(handle).input(value).input(lengths).input(flow).output()
 }
 
-/// Returns how many elements a tensor array has.
+/// Returns the number of elements of a tensor array.
 #[track_caller]
 pub fn tensor_array_size(handle: &Output, flow: &Output) -> Output {
     handle.graph().op("TensorArraySizeV3").input(handle).input(flow).output()

@@ -1,4 +1,4 @@
-//! [`Dataset`] and [`DatasetIterator`], and what the ops that make datasets share.
+//! [`Dataset`] and [`DatasetIterator`], and common parts of the ops that create datasets.
 
 use super::position::{Position, Restoring, Saving, owner};
 use crate::function::Function;
@@ -13,14 +13,14 @@ use tensor::{Element as ElementType, Result, Status, Tensor, Variant, VariantVal
 /// An element of a dataset: a tensor for each component.
 pub(super) type Element = Vec<Tensor>;
 
-/// What will be the next element, or nothing at the end.
+/// A future of the next element, or of `None` at the end.
 pub(super) type Next<'a> = Pin<Box<dyn Future<Output = Result<Option<Element>>> + Send + 'a>>;
 
-/// How many datasets may lie within each other. Each asks the next one for its elements, on one stack, and some ask functions
-/// that make datasets themselves: threads of 2 MB bear several times as many, in builds for tests, too.
+/// The most nested datasets. Each asks the next one for its elements, on one stack, and some call functions that create datasets
+/// themselves: threads of 2 MB support several times as many, even in debug builds.
 const LEVELS_MAX: u32 = 256;
 
-/// How many datasets one lies within, or holds within it. For an iterator it also holds the state of its functions.
+/// The nesting depth of a dataset or iterator. For an iterator it also holds the state of its functions.
 #[derive(Clone, Default)]
 pub(super) struct Nesting {
     levels: u32,
@@ -28,12 +28,12 @@ pub(super) struct Nesting {
 }
 
 impl Nesting {
-    /// Returns the first level of an iterator, whose functions start with state of their own.
+    /// Returns the first level of an iterator, whose functions start with their own state.
     pub(super) fn outermost() -> Nesting {
         Nesting { levels: 0, functions: Some(Arc::default()) }
     }
 
-    /// Returns the next level, if there may be one.
+    /// Returns the next level, if it is allowed.
     pub(super) fn deeper(&self) -> Result<Nesting> {
         if self.levels >= LEVELS_MAX {
             return Err(Status::invalid_argument(format!("datasets are nested more than {LEVELS_MAX} deep")));
@@ -41,7 +41,7 @@ impl Nesting {
         Ok(Nesting { levels: self.levels + 1, functions: self.functions.clone() })
     }
 
-    /// Returns a function with the state that it has in this iterator.
+    /// Returns a function with its state in this iterator.
     pub(super) fn own(&self, function: &Function) -> Result<Function> {
         match &self.functions {
             Some(forks) => function.forked(forks),
@@ -53,60 +53,60 @@ impl Nesting {
 /// The number of elements of a dataset that never ends.
 pub(super) const INFINITE: i64 = -1;
 
-/// The number of elements of a dataset that has to be gone through to know it.
+/// The number of elements of a dataset if it can only be found by iteration.
 pub(super) const UNKNOWN: i64 = -2;
 
-/// A sequence of elements that can be gone through any number of times.
+/// A sequence of elements that can be iterated any number of times.
 pub(super) trait Dataset: Send + Sync {
-    /// Starts at the first element; `nesting` says where the iterator will lie.
+    /// Starts at the first element; `nesting` is the iterator's depth.
     fn iterator(&self, nesting: Nesting) -> Result<Box<dyn DatasetIterator>>;
 
-    /// Returns how many elements there are, as far as that can be told: or [`INFINITE`], or [`UNKNOWN`].
+    /// Returns the number of elements, if it is known without iteration, [`INFINITE`] or [`UNKNOWN`].
     fn cardinality(&self) -> i64 {
         UNKNOWN
     }
 
-    /// Returns whether a batch of this dataset fails as a whole: TensorFlow joins a map and the batch after it to one op, in
-    /// which an element that fails takes along the others of its batch.
+    /// Returns whether a batch of this dataset fails as a whole: TensorFlow fuses a map and the following batch into one op, in
+    /// which an element that fails also drops the others of its batch.
     fn fails_by_batch(&self) -> bool {
         false
     }
 }
 
-/// Goes through the elements of a dataset.
+/// Iterates over the elements of a dataset.
 pub(super) trait DatasetIterator: Send {
-    /// Returns the next element; what has to be run for it runs in `step`.
+    /// Returns the next element; functions that it needs run in `step`.
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a>;
 
-    /// Returns where it is.
+    /// Returns the iterator's position.
     fn save<'a>(&'a mut self, _: &'a Arc<Step>) -> Saving<'a> {
         let status = Status::unimplemented(format!("the position of a {} can't be saved", owner::<Self>()));
         Box::pin(std::future::ready(Err(status)))
     }
 
-    /// Goes to where one like it was. It is at its start, and of no use after an error.
+    /// Moves to the position of an equivalent iterator. This iterator must be at its start, and is unusable after an error.
     fn restore<'a>(&'a mut self, _: &'a Position, _: &'a Arc<Step>) -> Restoring<'a> {
         let status = Status::unimplemented(format!("the position of a {} can't be restored", owner::<Self>()));
         Box::pin(std::future::ready(Err(status)))
     }
 }
 
-/// Returns about how many bytes an element takes.
+/// Returns the approximate size of an element in bytes.
 pub(super) fn element_bytes(element: &Element) -> usize {
-    /// What a tensor and its place take besides its content.
+    /// The overhead of a tensor besides its content.
     const TENSOR_BYTES: usize = 128;
     element.iter().map(|tensor| tensor.num_bytes().saturating_add(TENSOR_BYTES)).fold(0, usize::saturating_add)
 }
 
-/// Returns an element that is there already.
+/// Returns an element that is already available.
 pub(super) fn ready(element: Result<Option<Element>>) -> Next<'static> {
     Box::pin(std::future::ready(element))
 }
 
-/// A dataset as an element of a variant tensor.
+/// A dataset in a variant tensor.
 struct DatasetVariant {
     dataset: Arc<dyn Dataset>,
-    /// How many datasets it is made of, one within the other.
+    /// Its nesting depth.
     nesting: Nesting,
 }
 
@@ -124,12 +124,12 @@ impl VariantValue for DatasetVariant {
     }
 }
 
-/// Returns the tensor of a dataset that is made of so many.
+/// Returns the variant tensor of a dataset with this nesting depth.
 pub(super) fn dataset_tensor(dataset: Arc<dyn Dataset>, nesting: Nesting) -> Tensor {
     Tensor::variant(Variant::new(DatasetVariant { dataset, nesting }))
 }
 
-/// Returns how deep the deepest of the datasets among a node's inputs is.
+/// Returns the greatest nesting depth of the datasets among a node's inputs.
 fn nesting_of_inputs(context: &OpContext<'_>) -> Nesting {
     let inputs = (0..context.num_inputs()).filter_map(|index| context.input(index).ok());
     let variants = inputs.filter_map(|input| input.variants().ok()).flatten();
@@ -137,7 +137,7 @@ fn nesting_of_inputs(context: &OpContext<'_>) -> Nesting {
     datasets.map(|dataset| dataset.nesting.clone()).max_by_key(|nesting| nesting.levels).unwrap_or_default()
 }
 
-/// Returns the dataset of a tensor.
+/// Returns the dataset in a tensor.
 pub(super) fn dataset_of(tensor: &Tensor) -> Result<Arc<dyn Dataset>> {
     let variant = tensor.variants()?.first();
     let found = variant.and_then(|variant| variant.downcast_ref::<DatasetVariant>());
@@ -146,7 +146,7 @@ pub(super) fn dataset_of(tensor: &Tensor) -> Result<Arc<dyn Dataset>> {
     })
 }
 
-/// Returns the dataset of an input.
+/// Returns the dataset in an input.
 pub(super) fn input_dataset(context: &OpContext<'_>, index: usize) -> Result<Arc<dyn Dataset>> {
     dataset_of(context.input(index)?)
 }
@@ -160,7 +160,7 @@ pub(super) fn argument<T: ElementType>(context: &OpContext<'_>, index: usize, na
     tensor.to_scalar()
 }
 
-/// Makes a dataset from a node's inputs.
+/// Builds a dataset from a node's inputs.
 pub(super) type MakeDataset = Box<dyn Fn(&mut OpContext<'_>) -> Result<Arc<dyn Dataset>> + Send + Sync>;
 
 /// Outputs a dataset.
@@ -179,7 +179,7 @@ impl Kernel for DatasetOp {
     }
 }
 
-/// Makes the kernel of an op that outputs a dataset.
+/// Returns the kernel of an op that outputs a dataset.
 pub(super) fn dataset_kernel<D: Dataset + 'static>(
     make: impl Fn(&mut OpContext<'_>) -> Result<D> + Send + Sync + 'static,
 ) -> Result<BoxedKernel> {

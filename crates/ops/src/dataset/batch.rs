@@ -74,7 +74,7 @@ const PADDED: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
 const UNBATCH: &[KernelDef] =
     &[KernelDef::any(|_| dataset_kernel(|context| Ok(Unbatch { input: input_dataset(context, 0)? })))];
 
-/// To which shape each component is filled up, and with what.
+/// The padded shape and the padding value of each component.
 pub(super) type Padding = Arc<Vec<(PartialShape, Tensor)>>;
 
 fn padding(context: &OpContext<'_>, shapes: &Range<usize>, values: &Range<usize>) -> Result<Padding> {
@@ -101,7 +101,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns a batch that takes along all its elements when one of them fails.
+    /// Returns a batch; if one of its elements fails, all of them are dropped.
     pub(super) fn that_fails_whole(self) -> Batch {
         Batch { fails_whole: true, ..self }
     }
@@ -134,7 +134,7 @@ impl Dataset for Batch {
     }
 }
 
-/// Returns how many batches of a size so many elements make.
+/// Returns the number of batches of a size for this many elements.
 pub(super) fn batches(elements: i64, size: i64, drop_remainder: bool) -> i64 {
     match elements {
         elements if elements < 0 => elements,
@@ -168,7 +168,7 @@ impl DatasetIterator for BatchIterator {
                 };
                 match next {
                     Some(element) => {
-                        // They will be one tensor; without a bound an endless dataset would take all memory before.
+                        // They will be one tensor; without a bound, an endless dataset would take all memory first.
                         bytes = bytes.saturating_add(element_bytes(&element));
                         tensor::check_elements_fit(bytes, 1)?;
                         elements.push(element);
@@ -198,7 +198,7 @@ impl DatasetIterator for BatchIterator {
     }
 }
 
-/// Puts elements together, component by component.
+/// Stacks elements, component by component.
 pub(super) fn batched(elements: &[Element], padding: Option<&Padding>) -> Result<Element> {
     let Some(first) = elements.first() else { return Ok(Element::new()) };
     if elements.iter().any(|element| element.len() != first.len()) {

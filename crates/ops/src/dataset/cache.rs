@@ -1,6 +1,6 @@
-//! CacheDataset: keeps what another dataset gives, in memory or in the files of TensorFlow's caches.
+//! CacheDataset: caches another dataset's elements, in memory or in the files of TensorFlow's caches.
 //!
-//! A cache in files is a checkpoint whose keys are the numbers of element and component. While it is written it has another
+//! A file cache is a checkpoint whose keys are the numbers of element and component. While it is being written it has a different
 //! name, and a lock file beside it keeps a second writer away.
 
 use super::base::{
@@ -26,7 +26,7 @@ pub(super) const OPS: &[Op] = &[
     dataset_op("CacheDatasetV2", &[INPUT, "filename: string", "cache: resource"], PLAIN, OpFlags::STATEFUL, CACHE),
 ];
 
-/// More elements than this don't fit into the keys of a cache in files.
+/// The most elements that the keys of a file cache allow.
 const FILE_ELEMENTS_MAX: usize = 10_000_000;
 
 const CACHE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
@@ -43,7 +43,7 @@ const CACHE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
     })
 })];
 
-/// What was kept, once someone has been through all of it.
+/// The cached elements, once an iterator has reached the end.
 type Kept = Arc<Mutex<Option<Arc<Vec<Element>>>>>;
 
 struct MemoryCache {
@@ -91,7 +91,7 @@ impl DatasetIterator for KeptIterator {
         Box::pin(async move {
             let mut reader = position.read::<MemoryCache>()?;
             if !reader.flag()? {
-                // Not all was kept then, but now it is.
+                // The cache was incomplete then, but is complete now.
                 self.next = reader.elements()?.len();
                 return Ok(());
             }
@@ -106,7 +106,7 @@ struct KeepingIterator {
     seen: Vec<Element>,
     seen_bytes: usize,
     kept: Kept,
-    /// What is left of a cache that was restored whole.
+    /// The rest of a cache that was restored whole.
     rest: Option<KeptIterator>,
 }
 
@@ -119,7 +119,7 @@ impl DatasetIterator for KeepingIterator {
             let Some(input) = &mut self.input else { return Ok(None) };
             match input.next(step).await? {
                 Some(element) => {
-                    // What is endless can't be kept, and says so before it has taken all memory.
+                    // An endless dataset can't be cached; this fails before it has taken all memory.
                     self.seen_bytes = self.seen_bytes.saturating_add(element_bytes(&element));
                     tensor::check_elements_fit(self.seen_bytes, 1)?;
                     self.seen.push(element.clone());
@@ -196,7 +196,7 @@ impl Dataset for FileCache {
     }
 }
 
-/// Reads a cache on threads for files.
+/// Reads a cache on file threads.
 struct ReadingIterator {
     reading: Arc<Mutex<Reading>>,
 }
@@ -243,7 +243,7 @@ impl DatasetIterator for ReadingIterator {
     }
 }
 
-/// Writes a cache on threads for files.
+/// Writes a cache on file threads.
 struct WritingIterator {
     input: Box<dyn DatasetIterator>,
     cache: Arc<Mutex<CacheFiles>>,
@@ -275,7 +275,8 @@ impl DatasetIterator for WritingIterator {
     }
 }
 
-/// The files of a cache that is written. Dropped before it is complete, nothing of it stays: a part would pass for the whole.
+/// The files of a cache that is being written. If it is dropped before it is complete, they are deleted: an incomplete cache
+/// would pass for a complete one.
 struct CacheFiles {
     file_system: Arc<dyn FileSystem>,
     prefix: String,
@@ -298,7 +299,7 @@ impl CacheFiles {
         format!("{}.lockfile", self.unfinished())
     }
 
-    /// Takes the lock, unless it has been taken here.
+    /// Takes the lock, unless this writer has it already.
     fn begin(&mut self, logger: Arc<dyn Logger>) -> Result<()> {
         if !matches!(self.state, State::Untouched) {
             return Ok(());
@@ -311,7 +312,7 @@ impl CacheFiles {
             )));
         }
         let lock = self.lock_file();
-        // The lock lies beside the cache, whose directory may have to be made first; that is the writer's habit.
+        // The lock is beside the cache, whose directory may have to be created first, as the writer does.
         let writer = BundleWriter::new(self.file_system.clone(), &self.unfinished(), BundleWriterOptions::default())?;
         let mut file = match self.file_system.create_new(&lock) {
             Err(status) if status.code() == Code::AlreadyExists => {
@@ -361,7 +362,7 @@ impl CacheFiles {
         installed
     }
 
-    /// Deletes what has the name of an unfinished cache, the lock last.
+    /// Deletes the files of an unfinished cache, the lock last.
     fn clean_up(&self) {
         let index = meta_filename(&self.unfinished());
         for path in [index, data_filename(&self.unfinished(), 0, 1), self.lock_file()] {
@@ -381,7 +382,7 @@ impl Drop for CacheFiles {
     }
 }
 
-/// Returns the keys of an element's components, padded so that they sort as the numbers do.
+/// Returns the keys of an element's components, padded so that they sort numerically.
 fn element_keys(element: usize, num_components: usize) -> Vec<String> {
     let component_digits = digits(num_components.saturating_sub(1));
     let element_digits = digits(FILE_ELEMENTS_MAX - 1);

@@ -1,4 +1,4 @@
-//! Comma-separated values of files, a record at a time: CSVDataset in its versions.
+//! CSVDataset in its versions: the records of files of comma-separated values.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting, Next, argument, dataset_kernel, dataset_op, ready};
 use super::position::{Position, Restoring, Saving};
@@ -15,11 +15,11 @@ use storage::record::CompressionType;
 use storage::stream::{ByteStream, open_stream, stream_status};
 use tensor::{DType, Result, Status, Tensor, check_interrupt};
 
-/// How much is read ahead: after so many bytes or records no more is.
+/// Reading ahead stops after this many bytes or records.
 const AHEAD_BYTES: usize = 256 << 10;
 const AHEAD_RECORDS: usize = 256;
 
-/// No more of a file is read at once.
+/// The most bytes of a file that are read at once.
 const MAX_BUFFER_BYTES: i64 = 64 << 20;
 
 const INPUTS: [&str; 9] = [
@@ -116,7 +116,7 @@ fn text(context: &OpContext<'_>, index: usize, name: &str) -> Result<Bytes> {
     }
 }
 
-/// Returns the numbers of columns, which must be in order.
+/// Returns the column numbers, which must be sorted.
 fn columns(context: &OpContext<'_>, index: usize, name: &str) -> Result<Vec<usize>> {
     let input = context.input(index)?;
     if !input.shape().is_vector() {
@@ -132,7 +132,7 @@ fn columns(context: &OpContext<'_>, index: usize, name: &str) -> Result<Vec<usiz
         .map_err(|_| Status::invalid_argument(format!("{name} should be non-negative indices")))
 }
 
-/// Returns what becomes of the field of a column.
+/// Returns the conversion of a column's field.
 fn field(default: &Tensor, index: usize, dtype: DType) -> Result<Field> {
     if default.shape().rank() > 1 {
         return Err(Status::invalid_argument("Each record default should be at most rank 1"));
@@ -149,11 +149,11 @@ fn field(default: &Tensor, index: usize, dtype: DType) -> Result<Field> {
 
 struct Field {
     dtype: DType,
-    /// What stands for a field that is missing, unless it must be there.
+    /// The default of a missing field; `None` if it is required.
     default: Option<Tensor>,
 }
 
-/// What the files are, and how they are read.
+/// The files, and the options for reading them.
 struct Format {
     fields: Vec<Field>,
     files: Vec<String>,
@@ -163,7 +163,7 @@ struct Format {
     delimiter: u8,
     uses_quotes: bool,
     missing: Bytes,
-    /// Which columns are wanted; without any, all are that are not excluded.
+    /// The columns to return; if empty, all except the excluded ones.
     selected: Vec<usize>,
     excluded: Vec<usize>,
 }
@@ -176,7 +176,7 @@ impl Format {
         }
     }
 
-    /// Turns a field to a tensor.
+    /// Converts a field to a tensor.
     fn convert(&self, text: &[u8], index: usize) -> Result<Tensor> {
         let Some(field) = self.fields.get(index) else {
             let count = self.fields.len();
@@ -218,7 +218,7 @@ impl Dataset for Csv {
     }
 }
 
-/// Reads ahead on a thread for files, and gives what was read to whoever asks.
+/// Reads ahead on a file thread, and returns records on request.
 struct CsvIterator {
     source: Arc<Mutex<Source>>,
 }
@@ -227,11 +227,11 @@ struct Source {
     format: Arc<Format>,
     next_file: usize,
     open: Option<Records>,
-    /// How many records of the open file were read.
+    /// The number of records read from the open file.
     num_read: u64,
-    /// How many records of the next file were given before it was closed, so that they are not given again.
+    /// The number of records of the next file that were returned before it was closed, so that they are not returned again.
     num_skipped: u64,
-    /// What was read and nobody has taken; nothing comes after a `None`.
+    /// Records that were read but not returned; nothing follows a `None`.
     ahead: VecDeque<Result<Option<Element>>>,
 }
 
@@ -241,7 +241,7 @@ impl Source {
         let mut bytes = 0;
         while self.ahead.is_empty() || (bytes < AHEAD_BYTES && self.ahead.len() < AHEAD_RECORDS) {
             let record = self.next_record();
-            // So ends the work for someone who was cancelled. The file is opened again for the next.
+            // This ends the work for a cancelled request. The next one opens the file again.
             if let Err(status) = check_interrupt() {
                 if let Ok(Some(record)) = record {
                     self.ahead.push_back(Ok(Some(record)));
@@ -266,7 +266,7 @@ impl Source {
             check_interrupt()?;
             if let Some(open) = &mut self.open {
                 let record = open.next(&self.format);
-                // A record that is not valid ends nothing: the next one may be.
+                // An invalid record doesn't end the dataset: the next one may be valid.
                 let is_record = !matches!(record, Ok(None));
                 if is_record && check_interrupt().is_ok() {
                     self.num_read += 1;
@@ -292,7 +292,7 @@ impl Source {
         }
     }
 
-    /// Returns where it is: what was read ahead, and how far in which file.
+    /// Returns the position: the records read ahead, and the position in the current file.
     fn save(&self) -> Position {
         let is_open = self.open.is_some();
         let num_skipped = if is_open { self.num_read.max(self.num_skipped) } else { self.num_skipped };
@@ -300,14 +300,14 @@ impl Source {
         self.ahead.iter().fold(position.size(self.ahead.len()), Position::result)
     }
 
-    /// Goes to where one like it was; the records of the open file are read again when they are needed.
+    /// Moves to the position of an equivalent source; the records of the open file are read again when they are needed.
     fn restore(&mut self, state: SavedSource) {
         (self.next_file, self.num_skipped, self.ahead) = (state.next_file, state.num_skipped, state.ahead);
         self.open = None;
     }
 }
 
-/// What was saved of a [`Source`].
+/// The saved state of a [`Source`].
 struct SavedSource {
     next_file: usize,
     num_skipped: u64,
@@ -325,7 +325,7 @@ impl SavedSource {
 
 impl DatasetIterator for CsvIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
-        // Who was cancelled may still be reading; then there is nothing ahead yet.
+        // A cancelled request may still be reading; then nothing is read ahead yet.
         let ahead = self.source.try_lock().and_then(|mut source| source.ahead.pop_front());
         if let Some(record) = ahead {
             return ready(record);
@@ -355,7 +355,7 @@ impl DatasetIterator for CsvIterator {
     }
 }
 
-/// The records of a file. Fields in quotes may hold ends of lines, so these can't be looked for first.
+/// The records of a file. Quoted fields may contain line ends, so lines can't be split first.
 struct Records {
     path: String,
     stream: ByteStream,
@@ -363,27 +363,27 @@ struct Records {
     ended_with_return: bool,
 }
 
-/// Where in a field the reader is.
+/// The reader's state within a field.
 enum Place {
     Start,
     Plain,
     Quoted,
-    /// After a quote within quotes: the end of the field, or the first of two that stand for one.
+    /// After a quote within quotes: the end of the field, or the first of two quotes that stand for one.
     Quote,
 }
 
-/// What has been read of a record.
+/// The part of a record read so far.
 struct Partial<'a> {
     format: &'a Format,
     element: Element,
-    /// The field that is being read.
+    /// The current field.
     text: Vec<u8>,
     column: usize,
-    /// The first thing that was wrong; the rest of the record is read all the same.
+    /// The first error; the rest of the record is read nevertheless.
     mistake: Option<Status>,
-    /// Whether the field that is being read has a mistake, so that it becomes nothing.
+    /// Whether the current field has an error, so that it is dropped.
     is_spoilt: bool,
-    /// Whether nothing is to be made of the record.
+    /// Whether the record is dropped.
     is_header: bool,
 }
 
@@ -406,7 +406,7 @@ impl Partial<'_> {
                 Ok(tensor) => self.element.push(tensor),
                 Err(status) => {
                     self.mistake.get_or_insert(status);
-                    // It keeps its place, so that mistakes in later fields name the right one.
+                    // It keeps its position, so that errors in later fields name the right one.
                     self.element.push(Tensor::scalar(false));
                 }
             }
@@ -547,7 +547,7 @@ mod tests {
         }
     }
 
-    /// A record that is not valid takes nothing along, and what was saved in the middle of a file goes on there.
+    /// An invalid record affects no others, and a position saved in the middle of a file continues there.
     #[test]
     fn records_come_one_by_one_and_go_on_where_they_were() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Examples parsed a batch at a time: ParseExampleDataset in its versions.
+//! ParseExampleDataset in its versions: parses a batch of examples at a time.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, Nesting, Next, SHAPES, TYPES, dataset_kernel, dataset_op, input_dataset,
@@ -57,7 +57,7 @@ pub(super) const OPS: &[Op] = &[
 const KERNELS: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
     let (defaults, attrs) = (builder.input_range("dense_defaults")?, builder.attrs().clone());
     dataset_kernel(move |context| {
-        // What the number of calls changes is how fast the elements come.
+        // The number of calls affects only the speed.
         parallel_calls(context, 1)?;
         let features = ExampleFeatures::new(context, &attrs, &defaults)?;
         Ok(Parse { input: input_dataset(context, 0)?, features: Arc::new(features) })

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use storage::record::{CompressionType, RecordReader, RecordReaderOptions};
 use tensor::{Result, Status, Tensor, check_interrupt};
 
-/// How much of a file is read at once when the program leaves it to us.
+/// The default read size.
 const DEFAULT_BUFFER_BYTES: usize = 256 << 10;
 
-/// How much is read ahead: after so many bytes or records no more is.
+/// Reading ahead stops after this many bytes or records.
 const AHEAD_BYTES: usize = 256 << 10;
 const AHEAD_RECORDS: usize = 1024;
 
-/// No more of a file is read at once.
+/// The most bytes of a file that are read at once.
 const MAX_BUFFER_BYTES: i64 = 64 << 20;
 
 const FILES: &str = "filenames: string";
@@ -137,7 +137,7 @@ impl Dataset for Files {
     }
 }
 
-/// Reads ahead on a thread for files, and gives what was read to whoever asks.
+/// Reads ahead on a file thread, and returns records on request.
 struct FileIterator {
     source: Arc<Mutex<Source>>,
 }
@@ -148,15 +148,15 @@ struct Source {
     buffer_bytes: usize,
     next_file: usize,
     open: Option<OpenFile>,
-    /// How many records of the open file were read.
+    /// The number of records read from the open file.
     num_read: u64,
-    /// How many records of the next file were read before someone who was cancelled had to let go of it.
+    /// The number of records of the next file that were read before a cancelled request had to close it.
     num_skipped: u64,
-    /// What was read and nobody has taken; nothing comes after a `None`.
+    /// Records that were read but not returned; nothing follows a `None`.
     ahead: VecDeque<Result<Option<Bytes>>>,
 }
 
-/// What was saved of a [`Source`].
+/// The saved state of a [`Source`].
 struct SavedSource {
     next_file: usize,
     num_skipped: u64,
@@ -189,7 +189,7 @@ impl Source {
         let mut bytes = 0;
         while self.ahead.is_empty() || (bytes < AHEAD_BYTES && self.ahead.len() < AHEAD_RECORDS) {
             let record = self.next_record();
-            // That is how the work ends of someone who wants it no more; for others it goes on.
+            // This ends the work for a cancelled request; for others it continues.
             if let Err(status) = check_interrupt() {
                 if let Ok(Some(record)) = record {
                     self.ahead.push_back(Ok(Some(record)));
@@ -228,10 +228,10 @@ impl Source {
                         continue;
                     }
                     Ok(None) => self.open = None,
-                    // The file is still as it was.
+                    // The file's position is unchanged.
                     Err(status) if check_interrupt().is_err() => return Err(status),
                     Err(status) => {
-                        // What is left of a damaged file is skipped.
+                        // The rest of a damaged file is skipped.
                         self.open = None;
                         return Err(status);
                     }
@@ -240,7 +240,7 @@ impl Source {
             let Some(path) = self.files.get(self.next_file) else { return Ok(None) };
             let opened = self.open_file(path);
             if opened.is_err() {
-                // Who was cancelled leaves the file to the next.
+                // A cancelled request leaves the file to the next one.
                 check_interrupt()?;
             }
             self.next_file += 1;
@@ -249,7 +249,7 @@ impl Source {
         }
     }
 
-    /// Returns where it is: what was read ahead, and how far in which file.
+    /// Returns the position: the records read ahead, and the position in the current file.
     fn save(&self) -> Position {
         let is_open = self.open.is_some();
         let num_skipped = if is_open { self.num_read.max(self.num_skipped) } else { self.num_skipped };
@@ -258,7 +258,7 @@ impl Source {
         self.ahead.iter().fold(position, |position, record| position.result(&record.clone().map(element)))
     }
 
-    /// Goes to where one like it was; the records of the open file are read again when they are needed.
+    /// Moves to the position of an equivalent source; the records of the open file are read again when they are needed.
     fn restore(&mut self, state: SavedSource) {
         (self.next_file, self.num_skipped, self.ahead) = (state.next_file, state.num_skipped, state.ahead);
         self.open = None;
@@ -286,7 +286,7 @@ impl Source {
     }
 }
 
-/// Returns a line without carriage returns, wherever they are: that is how TensorFlow's datasets read lines.
+/// Returns a line without any carriage returns, as TensorFlow's datasets read lines.
 fn without_returns(line: Bytes) -> Bytes {
     if !line.contains(&b'\r') {
         return line;
@@ -294,7 +294,7 @@ fn without_returns(line: Bytes) -> Bytes {
     line.iter().copied().filter(|&byte| byte != b'\r').collect()
 }
 
-/// Fails when a file doesn't hold a whole number of records.
+/// Fails if a file doesn't hold a whole number of records.
 fn check_length(path: &str, layout: &FixedLayout) -> Result<()> {
     let length = file_system().open(path)?.length()?;
     let (header, footer, record) = (layout.header as u64, layout.footer as u64, layout.record as u64);
@@ -310,7 +310,7 @@ fn check_length(path: &str, layout: &FixedLayout) -> Result<()> {
 
 impl DatasetIterator for FileIterator {
     fn next<'a>(&'a mut self, step: &'a Arc<Step>) -> Next<'a> {
-        // Who was cancelled may still be reading; then there is nothing ahead yet.
+        // A cancelled request may still be reading; then nothing is read ahead yet.
         let ahead = self.source.try_lock().and_then(|mut source| source.ahead.pop_front());
         if let Some(record) = ahead {
             return ready(record.map(element));
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
     use tensor::Interrupt;
 
-    /// Someone who was cancelled in the middle of a file leaves nothing out for the next.
+    /// A request that is cancelled in the middle of a file makes the next one skip nothing.
     #[test]
     fn what_was_interrupted_goes_on_where_it_was() {
         let directory = tempfile::tempdir().unwrap();
@@ -376,7 +376,7 @@ mod tests {
         let mut found = Vec::new();
         loop {
             for _ in 0..2 {
-                // With enough there it reads nothing, and so hears nothing.
+                // With enough records read ahead it doesn't read, and so doesn't notice the cancellation.
                 let _ = interrupt.within(|| source.read_ahead());
             }
             source.read_ahead().unwrap();
@@ -384,7 +384,7 @@ mod tests {
                 Some(line) => found.push(String::from_utf8(line.to_vec()).unwrap()),
                 None => break,
             }
-            // Now and then all that is there is taken, so that more must be read.
+            // From time to time all records read ahead are taken, so that more must be read.
             if found.len() % 7 == 0 {
                 let rest = std::mem::take(&mut source.ahead);
                 let lines = rest.into_iter().filter_map(|line| line.unwrap());

@@ -1,4 +1,4 @@
-//! Datasets from functions of the graph, one element for each: MapDataset, ParallelMapDataset, MapAndBatchDataset.
+//! Datasets that call functions of the graph for each element: MapDataset, ParallelMapDataset, MapAndBatchDataset.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
@@ -20,7 +20,7 @@ const PARALLELISM: &str = "use_inter_op_parallelism: bool = true";
 pub(super) const CARDINALITY: &str = "preserve_cardinality: bool = false";
 pub(super) const DETERMINISTIC: &str = "deterministic: string = 'default'";
 
-/// No dataset runs more calls at once.
+/// The most parallel calls of a dataset.
 const MAX_PARALLEL_CALLS: i64 = 1024;
 
 /// The ops of this file.
@@ -98,7 +98,7 @@ const MAP_AND_BATCH: &[KernelDef] = &[KernelDef::any(|builder| {
     })
 })];
 
-/// Returns how many calls may run at once; below zero the number of processors decides.
+/// Returns the number of parallel calls; a negative number means the number of processors.
 pub(super) fn parallel_calls(context: &OpContext<'_>, index: usize) -> Result<usize> {
     let calls = match context.input(index)?.dtype() {
         DType::Int32 => i64::from(argument::<i32>(context, index, "num_parallel_calls")?),
@@ -111,19 +111,19 @@ pub(super) fn parallel_calls(context: &OpContext<'_>, index: usize) -> Result<us
     }
 }
 
-/// A function that a node names, and which of its inputs the function takes after an element's components.
+/// A function that a node names, and the inputs that it takes after an element's components.
 pub(super) struct CapturedFunctionDef {
     callee: Callee,
     captured: Range<usize>,
 }
 
 impl CapturedFunctionDef {
-    /// Names the function of an attribute, which takes the node's `other_arguments`.
+    /// Returns the function of an attribute, which takes the node's `other_arguments`.
     pub(super) fn new(builder: &KernelBuilder<'_>, attr: &str) -> Result<CapturedFunctionDef> {
         CapturedFunctionDef::with_inputs(builder, attr, "other_arguments")
     }
 
-    /// Names the function of an attribute, and the inputs that it takes.
+    /// Returns the function of an attribute, with the inputs that it takes.
     pub(super) fn with_inputs(builder: &KernelBuilder<'_>, attr: &str, inputs: &str) -> Result<CapturedFunctionDef> {
         let callee = Callee::new(builder.attrs().func(attr)?);
         Ok(CapturedFunctionDef { callee, captured: builder.input_range(inputs)? })
@@ -140,7 +140,7 @@ impl CapturedFunctionDef {
     }
 }
 
-/// A function with the tensors that it takes after an element's components.
+/// A function with its arguments after an element's components.
 #[derive(Clone)]
 pub(super) struct CapturedFunction {
     function: Function,
@@ -148,12 +148,12 @@ pub(super) struct CapturedFunction {
 }
 
 impl CapturedFunction {
-    /// Returns the function with the state that it has in an iterator.
+    /// Returns the function with its state in an iterator.
     pub(super) fn own(&self, nesting: &Nesting) -> Result<CapturedFunction> {
         Ok(CapturedFunction { function: nesting.own(&self.function)?, captured: self.captured.clone() })
     }
 
-    /// Calls the function on this thread, as far as it goes.
+    /// Calls the function; it runs on this thread until it waits.
     pub(super) fn call(&self, element: Element, step: &Arc<Step>) -> Promise<Result<Vec<Tensor>>> {
         call(&self.function, self.args(element), step)
     }
@@ -194,7 +194,7 @@ impl Dataset for Map {
     }
 }
 
-/// Returns how many elements there are of a dataset after a function that may end it early.
+/// Returns the number of elements of a dataset after a function that may end it early.
 pub(super) fn mapped_cardinality(input: &dyn Dataset, preserves: bool) -> i64 {
     match preserves {
         true => input.cardinality(),
@@ -227,8 +227,8 @@ impl DatasetIterator for MapIterator {
     }
 }
 
-/// Returns what a function's result means for the dataset. One that is out of range ends it, as when a queue that the function
-/// reads is closed, unless the dataset was promised to have as many elements as its input.
+/// Returns the effect of a function's result on the dataset. `OutOfRange` ends it, for example when a queue that the function
+/// reads is closed, unless the dataset was declared to have as many elements as its input.
 pub(super) fn mapped(result: Result<Vec<Tensor>>, preserves: bool) -> Result<Option<Element>> {
     match result {
         Ok(element) => Ok(Some(element)),
@@ -240,7 +240,7 @@ pub(super) fn mapped(result: Result<Vec<Tensor>>, preserves: bool) -> Result<Opt
     }
 }
 
-/// Returns the error of a function that may not end its dataset, whose end it must not look like.
+/// Returns the error of a function that may not end its dataset; it must not look like the end.
 pub(super) fn not_the_end(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => Status::internal(format!(
@@ -309,7 +309,7 @@ impl DatasetIterator for ParallelMapIterator {
     }
 }
 
-/// Calls of a function that run at once, in the order of their elements.
+/// Parallel calls of a function, in the order of their elements.
 pub(super) struct Calls {
     function: CapturedFunction,
     max: usize,
@@ -323,7 +323,7 @@ impl Calls {
         Calls { function, max, running: VecDeque::new(), cancellation: Cancellation::new() }
     }
 
-    /// Starts as many calls as may run, on elements of `input`, and returns the results of the first; nothing at the end.
+    /// Starts as many calls as allowed, on elements of `input`, and returns the result of the first; `None` at the end.
     async fn next(
         &mut self,
         input: &mut Option<Box<dyn DatasetIterator>>,
@@ -337,7 +337,7 @@ impl Calls {
             match from.next(step).await {
                 Ok(Some(element)) => self.running.push_back(self.function.call_elsewhere(element, &within)),
                 Ok(None) => *input = None,
-                // A step that ends takes no element along; whoever comes next asks for it again.
+                // A step that ends doesn't consume an element; the next request takes it.
                 Err(status) if step.cancellation.is_cancelled() => return Err(status),
                 Err(status) => {
                     // The error takes its element's place in the order.
@@ -350,7 +350,7 @@ impl Calls {
         match or_cancelled(step, call).await {
             Ok(results) => Ok(Some(results)),
             Err(status) => {
-                // A step that is cancelled takes along what it waited for: nobody else may ever ask for it.
+                // A cancelled step drops the call that it waited for: its result may never be requested.
                 self.running.clear();
                 std::mem::take(&mut self.cancellation).cancel(status.clone());
                 Err(status)
@@ -358,7 +358,7 @@ impl Calls {
         }
     }
 
-    /// Waits for the calls that run, and adds their results.
+    /// Waits for the running calls, and adds their results.
     async fn save(&mut self, position: Position, step: &Arc<Step>) -> Result<Position> {
         let mut position = position.size(self.running.len());
         for call in &mut self.running {
@@ -379,7 +379,7 @@ impl Calls {
     }
 }
 
-/// Returns a promise of what is there already.
+/// Returns a promise that is already set.
 fn kept<T>(value: T) -> Promise<T> {
     let (fulfil, kept) = promise();
     fulfil.set(value);

@@ -1,4 +1,4 @@
-//! GeneratorDataset: a dataset whose elements come from functions that share a state, as `from_generator` makes it.
+//! GeneratorDataset: a dataset whose elements come from functions with a shared state, as in `from_generator`.
 
 use super::base::{Dataset, DatasetIterator, METADATA, Nesting, Next, SHAPES, TYPES, dataset_kernel, dataset_op};
 use super::functional::{CapturedFunction, CapturedFunctionDef};
@@ -57,7 +57,7 @@ impl Dataset for Generator {
 
 enum State {
     New,
-    /// What `init_func` returned, and a step in which it can be given back when the iterator is dropped.
+    /// The result of `init_func`, and a step in which it can be finalized when the iterator is dropped.
     Open(Vec<Tensor>, Arc<Step>),
     Ended,
 }
@@ -92,7 +92,7 @@ impl DatasetIterator for GeneratorIterator {
 impl Drop for GeneratorIterator {
     fn drop(&mut self) {
         if let State::Open(state, step) = std::mem::replace(&mut self.state, State::Ended) {
-            // Nobody waits for it, and when it fails there is nobody to tell.
+            // Nobody waits for it or gets its error.
             drop(self.functions.finalize.call_elsewhere(state, &step));
         }
     }

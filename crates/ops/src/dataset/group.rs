@@ -1,4 +1,4 @@
-//! Datasets whose elements are gathered by a key: GroupByWindowDataset, GroupByReducerDataset.
+//! Datasets that group elements by a key: GroupByWindowDataset, GroupByReducerDataset.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, dataset_kernel, dataset_of,
@@ -150,7 +150,7 @@ struct GroupByWindowIterator {
     reduce: CapturedFunction,
     window_size: CapturedFunction,
     groups: BTreeMap<i64, Vec<Element>>,
-    /// How large the window of a key is, which is asked for once.
+    /// The window size of a key, which is computed once.
     sizes: BTreeMap<i64, usize>,
     bytes: usize,
     current: Option<Box<dyn DatasetIterator>>,
@@ -158,7 +158,7 @@ struct GroupByWindowIterator {
 }
 
 impl GroupByWindowIterator {
-    /// Takes in an element; returns its key if that makes its window full.
+    /// Adds an element; returns its key if the window is now full.
     async fn gather(&mut self, element: Element, step: &Arc<Step>) -> Result<Option<i64>> {
         let key = number("key_func", &self.key, element.clone(), step).await?;
         let size = match self.sizes.get(&key) {
@@ -180,7 +180,7 @@ impl GroupByWindowIterator {
         Ok((group.len() == size).then_some(key))
     }
 
-    /// Goes on with the dataset that is made of a group.
+    /// Continues with the dataset that is computed from a group.
     async fn flush(&mut self, key: i64, step: &Arc<Step>) -> Result<()> {
         let group = self.groups.remove(&key).unwrap_or_default();
         self.bytes = group.iter().map(element_bytes).fold(self.bytes, usize::saturating_sub);

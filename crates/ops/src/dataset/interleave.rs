@@ -18,7 +18,7 @@ const BLOCK: &str = "block_length: int64";
 const CALLS: &str = "num_parallel_calls: int64";
 const BUFFERS: [&str; 2] = ["buffer_output_elements: int64", "prefetch_input_elements: int64"];
 
-/// No cycle is longer.
+/// The longest cycle.
 const MAX_CYCLE_LENGTH: i64 = 1 << 16;
 
 /// The ops of this file.
@@ -104,7 +104,7 @@ const LEGACY: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
         };
         let cycle_length = positive("cycle_length", argument(context, end, "cycle_length")?)?;
         let block_length = positive("block_length", argument(context, end + 1, "block_length")?)?;
-        // In this order nothing has to be kept ahead of time; the buffers only have to be possible.
+        // In this order nothing has to be buffered; the buffer sizes only have to be valid.
         match argument::<i64>(context, last - 1, "buffer_output_elements")? {
             -1 => {}
             number => drop(positive("buffer_output_elements", number)?),
@@ -172,11 +172,10 @@ impl Dataset for Interleave {
     }
 }
 
-/// A dataset of the cycle, and the element that it was made from.
+/// A dataset of the cycle, and the element that it was created from.
 struct Open {
     element: Element,
-    /// Not there, and then neither is an element, where the dataset could not be made: it holds its place in the cycle until
-    /// its next turn.
+    /// `None`, without an element, if the dataset could not be created: it keeps its place in the cycle until its next turn.
     iterator: Option<Box<dyn DatasetIterator>>,
 }
 
@@ -186,10 +185,10 @@ struct InterleaveIterator {
     open: Vec<Option<Open>>,
     num_open: usize,
     current: usize,
-    /// How many elements of the current block were taken.
+    /// The number of elements taken from the current block.
     taken: i64,
     block_length: i64,
-    /// Whether it is one of the ops whose datasets run ahead: there an error takes the place of an element in its block.
+    /// Whether this is one of the ops whose datasets run ahead: there an error takes the place of an element in its block.
     is_parallel: bool,
     nesting: Nesting,
 }
@@ -208,7 +207,7 @@ impl InterleaveIterator {
         }
     }
 
-    /// Returns an error of the current dataset, or of making one.
+    /// Returns an error of the current dataset, or of creating one.
     fn failed(&mut self, status: Status, step: &Step) -> Status {
         if self.is_parallel && !step.cancellation.is_cancelled() {
             if self.open[self.current].is_none() {
@@ -221,7 +220,7 @@ impl InterleaveIterator {
     }
 }
 
-/// Makes the dataset of an element.
+/// Creates the dataset of an element.
 async fn opened(function: &CapturedFunction, element: Element, nesting: &Nesting, step: &Arc<Step>) -> Result<Open> {
     let results = function.call(element.clone(), step).await.map_err(not_the_end)?;
     let [dataset] = &results[..] else {

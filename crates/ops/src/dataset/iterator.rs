@@ -1,6 +1,6 @@
 //! [`IteratorResource`]: an iterator that lives on a device between steps.
 //!
-//! Requests are served one after the other; one that has to wait for a function holds no thread.
+//! Requests are served one at a time; one that waits for a function holds no thread.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting};
 use super::position::Position;
@@ -11,20 +11,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
-/// What becomes of the next element.
+/// A future of the next element.
 pub(super) type Deliver = fn(&mut OpContext<'_>, Option<Element>) -> Result<()>;
 
-/// What is asked of an iterator.
+/// A request to an iterator.
 pub(super) enum Wish {
     /// The next element.
     Next(Deliver),
-    /// Where it is, as the node's output.
+    /// The iterator's position, as the node's output.
     Save,
-    /// To go where one like it was.
+    /// To move to a saved position.
     Restore(Arc<Position>),
 }
 
-/// What an iterator's elements are promised to be.
+/// The declared types and shapes of an iterator's elements.
 #[derive(Clone)]
 pub(super) struct Signature {
     pub dtypes: Vec<DType>,
@@ -44,7 +44,7 @@ impl Signature {
         IteratorResource::new(self.clone())
     }
 
-    /// Refuses types and shapes that its elements don't have; none stand for any.
+    /// Refuses types and shapes that the elements don't have; empty lists accept any.
     pub(super) fn check_promise(&self, dtypes: &[DType], shapes: &[PartialShape]) -> Result<()> {
         let check_count = |count: usize, own: usize, what: &str| match count == 0 || count == own {
             true => Ok(()),
@@ -69,7 +69,7 @@ impl Signature {
     }
 }
 
-/// An iterator whose elements have a signature.
+/// An iterator with declared element types and shapes.
 pub(super) trait HasSignature {
     fn signature(&self) -> &Signature;
 }
@@ -87,23 +87,23 @@ pub(super) struct IteratorResource {
 }
 
 struct State {
-    /// Not there before a dataset is, and while a request is being served.
+    /// `None` before a dataset is set, and while a request is being served.
     iterator: Option<Box<dyn DatasetIterator>>,
-    /// What it goes over, so that it can start anew from a saved position.
+    /// The dataset, so that it can restart from a saved position.
     dataset: Option<Arc<dyn Dataset>>,
-    /// Which dataset it is, so that an iterator that comes back after another took its place is dropped.
+    /// Counts the datasets, so that an iterator that is returned after it was replaced is dropped.
     generation: u64,
     line: VecDeque<Request>,
     next_id: u64,
     is_busy: bool,
 }
 
-/// Someone who waits for an element.
+/// A waiting request.
 struct Request {
     id: u64,
     context: AsyncContext,
     wish: Wish,
-    /// Takes it out of the line when its step is cancelled.
+    /// Removes it from the line when its step is cancelled.
     token: Option<CancellationToken>,
 }
 
@@ -126,7 +126,7 @@ impl IteratorResource {
         Ok(())
     }
 
-    /// Asks for something; the node's work ends when that is done.
+    /// Makes a request; the node's work ends when it is served.
     pub(super) fn request(self: &Arc<Self>, context: AsyncContext, wish: Wish) {
         let cancellation = context.step().cancellation.clone();
         let (id, is_first) = {
@@ -139,7 +139,7 @@ impl IteratorResource {
         if is_first {
             return self.clone().go_on();
         }
-        // The one before may take long, and whoever is cancelled meanwhile does not wait for it.
+        // The previous one may take long, and a request that is cancelled meanwhile doesn't wait for it.
         let iterator = Arc::downgrade(self);
         let registered = cancellation.register(move |_| {
             if let Some(iterator) = iterator.upgrade() {
@@ -161,7 +161,7 @@ impl IteratorResource {
         }
     }
 
-    /// Ends a request that still waits for its turn.
+    /// Ends a request that is still in line.
     fn cancel(&self, id: u64) {
         let request = {
             let mut state = self.state.lock();
@@ -177,7 +177,7 @@ impl IteratorResource {
         start(self.serve());
     }
 
-    /// Serves the first in line.
+    /// Serves the first request in line.
     async fn serve(self: Arc<Self>) {
         let (request, iterator, dataset, generation) = {
             let mut state = self.state.lock();
@@ -214,7 +214,7 @@ impl IteratorResource {
         drop(dropped);
         if goes_on {
             let next = self.clone();
-            // Whoever has this element may be busy with it for a while.
+            // The receiver of this element may be busy with it for a while.
             step.runner.spawn(Box::new(move || next.go_on()));
         }
         let answer = answer.and_then(|answer| self.checked(answer));
@@ -236,7 +236,7 @@ impl IteratorResource {
     }
 }
 
-/// Compares an element with what was promised of it.
+/// Checks an element against its declaration.
 pub(super) fn check_element(signature: &Signature, parts: &[Tensor]) -> Result<()> {
     if parts.len() != signature.dtypes.len() {
         return Err(Status::invalid_argument(format!(
@@ -264,14 +264,14 @@ pub(super) fn check_element(signature: &Signature, parts: &[Tensor]) -> Result<(
     Ok(())
 }
 
-/// What a request ends with.
+/// The result of a request.
 enum Answer {
     Next(Deliver, Option<Element>),
     Saved(Position),
     Restored,
 }
 
-/// Does what is asked of an iterator, and returns the iterator that takes its place.
+/// Serves a request, and returns the iterator that takes this one's place.
 async fn granted(
     wish: &Wish,
     mut iterator: Box<dyn DatasetIterator>,

@@ -1,4 +1,4 @@
-//! Ops on iterators: making them, giving them a dataset, taking elements, and passing them on as strings.
+//! Ops on iterators: creating them, setting their dataset, taking elements, and converting them to strings.
 
 use super::base::{Element, dataset_of};
 use super::iterator::{HasSignature, IteratorResource, Signature, Wish};
@@ -175,7 +175,7 @@ const fn from_string(name: &'static str) -> Op {
     }
 }
 
-/// Returns an iterator that has yet to be given a dataset.
+/// Returns an iterator without a dataset.
 #[track_caller]
 pub fn iterator(graph: &Graph, dtypes: &[DType], shapes: &[PartialShape]) -> Output {
     let op = graph.op("IteratorV2").attr("shared_name", "").attr("container", "");
@@ -188,7 +188,7 @@ pub fn make_iterator(dataset: &Output, iterator: &Output) -> Operation {
     iterator.graph().op("MakeIterator").input(dataset).input(iterator).build()
 }
 
-/// Returns the next element; at the end it fails as out of range.
+/// Returns the next element; at the end it fails with `OutOfRange`.
 #[track_caller]
 pub fn iterator_get_next(iterator: &Output, dtypes: &[DType], shapes: &[PartialShape]) -> Vec<Output> {
     let op = iterator.graph().op("IteratorGetNext").input(iterator);
@@ -217,7 +217,7 @@ struct OneShot {
     is_private: bool,
     factory: Callee,
     state: Mutex<OneShotState>,
-    /// Where the iterator is, so that it goes when the node does.
+    /// The iterator's place in its container, from which it is removed with the node.
     manager: Mutex<Weak<ResourceManager>>,
 }
 
@@ -252,7 +252,7 @@ impl OneShotIterator {
 }
 
 impl OneShot {
-    /// Makes the dataset and an iterator over it.
+    /// Creates the dataset and an iterator over it.
     async fn make(self: Arc<Self>, step: Arc<Step>) {
         let made = async {
             let function = self.factory.bind(&step)?;
@@ -299,7 +299,7 @@ impl Drop for OneShot {
         if self.is_private
             && let Some(manager) = self.manager.get_mut().upgrade()
         {
-            // Whoever cleared the container was here first.
+            // The container was already cleared.
             let _ = manager.delete::<IteratorResource>(&self.container, &self.name);
         }
     }
@@ -390,7 +390,7 @@ impl AsyncKernel for GetNextAsOptional {
     }
 }
 
-/// An element, or none, as an element of a variant tensor.
+/// An optional in a variant tensor.
 struct OptionalVariant(Option<Element>);
 
 impl VariantValue for OptionalVariant {
@@ -421,7 +421,7 @@ pub(crate) fn new_optional(element: Option<Element>) -> Variant {
     Variant::new(OptionalVariant(element))
 }
 
-/// Returns what an element of a variant tensor holds, if it is an optional.
+/// Returns the optional in an element of a variant tensor, if it is one.
 pub(crate) fn optional_of(variant: &Variant) -> Option<Result<Option<Element>>> {
     match variant {
         Variant::Encoded(encoded) if encoded.type_name == "tensorflow::data::Optional" => {
@@ -434,7 +434,7 @@ pub(crate) fn optional_of(variant: &Variant) -> Option<Result<Option<Element>>> 
     }
 }
 
-/// Returns what an optional holds.
+/// Returns the value of an optional.
 fn optional_value(tensor: &Tensor) -> Result<Option<Element>> {
     let found = tensor.variants()?.first().and_then(optional_of);
     found.unwrap_or_else(|| {
@@ -481,7 +481,7 @@ impl Kernel for OptionalGetValue {
     }
 }
 
-/// Passes an iterator on by its name.
+/// Represents an iterator by its name.
 pub(super) struct ToStringHandle<R>(PhantomData<fn() -> R>);
 
 impl<R> Default for ToStringHandle<R> {
@@ -492,7 +492,7 @@ impl<R> Default for ToStringHandle<R> {
 
 impl<R: Resource> Kernel for ToStringHandle<R> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        // Whoever asks for a string must have an iterator that is still there.
+        // The iterator must exist when its string is requested.
         context.resource::<R>(0)?;
         let handle = context.input(0)?.resources()?.first();
         let handle = handle.ok_or_else(|| Status::invalid_argument("an empty resource handle"))?;

@@ -1,5 +1,4 @@
-//! Ops on iterators that programs use besides taking elements: saving and restoring their positions, iterators that belong to
-//! nobody but their handles, and where an iterator is.
+//! Further ops on iterators: saving and restoring their positions, anonymous iterators, and the device of an iterator.
 
 use super::iterator::{IteratorResource, Signature, Wish};
 use super::position::Position;
@@ -139,7 +138,7 @@ impl AsyncKernel for DeserializeIterator {
     }
 }
 
-/// Makes a resource whenever it runs; the handle is all that there is of it, and it ends with the last copy of the handle.
+/// Creates a resource in every run; nothing but the handle refers to it, and it is dropped with the last copy of the handle.
 struct Anonymous<F>(F);
 
 impl<R: Resource, F: Fn(&OpContext<'_>) -> Result<R> + Send + Sync + 'static> Kernel for Anonymous<F> {
@@ -153,14 +152,14 @@ impl<R: Resource, F: Fn(&OpContext<'_>) -> Result<R> + Send + Sync + 'static> Ke
     }
 }
 
-/// Returns a handle to a resource that is known by nothing else.
+/// Returns a handle to a resource that has no name.
 pub(super) fn anonymous_handle<R: Resource>(context: &OpContext<'_>, resource: Arc<R>) -> Tensor {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!("_anonymous_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     Tensor::resource(ResourceManager::handle_to(&context.step().device, "", &name, resource))
 }
 
-/// Returns what programs delete a resource with. There is nothing to do: the resource ends with its handle.
+/// Returns the deleter for a resource. There is nothing to do: the resource is dropped with its handle.
 pub(super) fn deleter_tensor() -> Tensor {
     Tensor::variant(Variant::new(Deleter))
 }
@@ -181,7 +180,7 @@ impl VariantValue for Deleter {
     }
 }
 
-/// Takes a deleter and its handle, with which the resource ends.
+/// Takes a deleter and its handle, with which the resource is dropped.
 pub(super) struct Delete;
 
 impl Kernel for Delete {
@@ -194,7 +193,7 @@ impl Kernel for Delete {
     }
 }
 
-/// Stands for what a program names and nobody uses.
+/// A placeholder for a resource that programs name but don't use.
 struct Placeholder;
 
 impl Resource for Placeholder {

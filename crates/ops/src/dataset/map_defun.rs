@@ -1,4 +1,4 @@
-//! A function for each row of tensors: MapDefun.
+//! MapDefun: calls a function for each row of tensors.
 
 use super::base::Element;
 use super::functional::CapturedFunctionDef;
@@ -67,7 +67,7 @@ fn output_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// No node has more calls under way at once.
+/// The most parallel calls of a node.
 const CALLS_MAX: usize = 64;
 
 struct MapDefun {

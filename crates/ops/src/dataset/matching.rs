@@ -1,4 +1,4 @@
-//! The names of files that match patterns: MatchingFilesDataset.
+//! MatchingFilesDataset: the names of files that match patterns.
 
 use super::base::{Dataset, DatasetIterator, Nesting, Next, dataset_kernel, dataset_op, ready};
 use super::position::{Position, Restoring, Saving};
@@ -43,7 +43,7 @@ struct MatchingIterator {
 
 struct Names {
     patterns: Arc<[String]>,
-    /// What there was when the first name was asked for.
+    /// The files that existed when the first name was requested.
     found: Option<Vec<String>>,
     next: usize,
 }

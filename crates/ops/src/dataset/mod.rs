@@ -1,7 +1,7 @@
 //! Datasets, and iterators over them.
 //!
-//! A dataset is an element of a variant tensor; what it does, it does when an iterator is asked for its next element. An
-//! element may take a while, since functions of the graph may have to run: that is a future, and nobody's thread waits.
+//! A dataset is an element of a variant tensor; its work is done when an iterator requests the next element. An element may take
+//! a while, since functions of the graph may have to run: it is a future, and no thread blocks.
 //!
 //! ```
 //! use graph::Graph;

@@ -1,5 +1,5 @@
-//! [`MultiDeviceIterator`]: one iterator whose elements go to several devices in turns, as `tf.distribute` shares a batch of a task among
-//! its replicas. Each device asks for the elements of its own shard.
+//! [`MultiDeviceIterator`]: one iterator whose elements go to several devices in turn, as `tf.distribute` distributes a task's
+//! batches among its replicas. Each device requests the elements of its own shard.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting, dataset_of};
 use super::iterator::{HasSignature, Signature, check_element};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tensor::{Result, Status, Tensor};
 
-/// How many devices an iterator may serve.
+/// The most devices of an iterator.
 const SHARDS_MAX: usize = 1 << 12;
 
 const TYPES: &str = "output_types: list(type) >= 1";
@@ -99,29 +99,29 @@ struct MultiDeviceIterator {
 }
 
 struct State {
-    /// Counts the datasets that it was given, so that those who ask for elements of an earlier one are refused.
+    /// Counts the datasets that it was given, so that requests for elements of an earlier one are refused.
     incarnation: i64,
-    /// Not there before a dataset is, and while it is asked for an element.
+    /// `None` before a dataset is set, and while an element is being computed.
     iterator: Option<Box<dyn DatasetIterator>>,
     is_over: bool,
-    /// The elements that their shards have not asked for yet.
+    /// The elements that their shards have not requested yet.
     shards: Vec<VecDeque<Result<Element>>>,
-    /// Which shard the next element is for.
+    /// The shard of the next element.
     next_shard: usize,
-    /// How many elements may wait for a shard. Others wait for a shard that has as many.
+    /// The most elements buffered for a shard. If a shard has this many, the others wait for it.
     buffer_max: usize,
     line: VecDeque<Request>,
     next_id: u64,
-    /// Whether somebody asks for elements on behalf of those in the line.
+    /// Whether an element is being computed for the requests in line.
     is_busy: bool,
 }
 
-/// Someone who waits for an element of a shard.
+/// A waiting request for an element of a shard.
 struct Request {
     id: u64,
     shard: usize,
     context: AsyncContext,
-    /// Takes it out of the line when its step is cancelled.
+    /// Removes it from the line when its step is cancelled.
     token: Option<CancellationToken>,
 }
 
@@ -150,7 +150,7 @@ impl MultiDeviceIterator {
         MultiDeviceIterator { signature, state: Mutex::new(state) }
     }
 
-    /// Starts at the first element of a dataset; returns by which number its elements are asked for.
+    /// Starts at the first element of a dataset; returns the number by which its elements are requested.
     fn restart(&self, dataset: &dyn Dataset, buffer_max: usize) -> Result<i64> {
         let iterator = dataset.iterator(Nesting::outermost())?;
         let mut state = self.state.lock();
@@ -161,7 +161,7 @@ impl MultiDeviceIterator {
         state.is_over = false;
         state.next_shard = 0;
         state.buffer_max = buffer_max;
-        // Whoever asks for an element now, asks the iterator of before, and drops it.
+        // A concurrent request uses the previous iterator, and drops it.
         state.is_busy = false;
         drop(state);
         let (iterator, buffered, line) = before;
@@ -170,7 +170,7 @@ impl MultiDeviceIterator {
         Ok(incarnation)
     }
 
-    /// Asks for the next element of a shard.
+    /// Requests the next element of a shard.
     fn request(self: &Arc<Self>, context: AsyncContext, shard: usize, incarnation: i64) {
         let cancellation = context.step().cancellation.clone();
         let queued = {
@@ -213,7 +213,7 @@ impl MultiDeviceIterator {
         }
     }
 
-    /// Ends a request that waits.
+    /// Ends a waiting request.
     fn cancel(&self, id: u64) {
         let request = {
             let mut state = self.state.lock();
@@ -225,7 +225,7 @@ impl MultiDeviceIterator {
         }
     }
 
-    /// Gives those in the line their elements, until all that are left wait for a shard that takes none.
+    /// Serves the requests in line, until all remaining ones wait for a shard whose buffer is full.
     async fn serve(self: Arc<Self>, incarnation: i64) {
         loop {
             let (served, asked) = {
@@ -242,7 +242,7 @@ impl MultiDeviceIterator {
                 return served.into_iter().for_each(|(request, element)| request.finish(element));
             };
             for (request, element) in served {
-                // Whoever has this element may be busy with it for a while.
+                // The receiver of this element may be busy with it for a while.
                 step.runner.spawn(Box::new(move || request.finish(element)));
             }
             let next = iterator.next(&step).await;
@@ -261,7 +261,7 @@ impl MultiDeviceIterator {
             match next {
                 Ok(None) => state.is_over = true,
                 Ok(Some(element)) => state.give(Ok(element)),
-                // Whoever asked has been told so; nobody else's step is over.
+                // The requester has been notified; no other step is affected.
                 Err(_) if step.cancellation.is_cancelled() => {}
                 Err(status) => state.give(Err(status)),
             }
@@ -293,7 +293,7 @@ impl State {
         self.next_shard = (shard + 1) % self.shards.len();
     }
 
-    /// Takes those out of the line whose elements are there, or will never be.
+    /// Removes the requests whose elements are available, or never will be.
     fn take_served(&mut self) -> Vec<(Request, Result<Element>)> {
         let mut served = Vec::new();
         let mut waiting = VecDeque::new();
@@ -308,7 +308,7 @@ impl State {
         served
     }
 
-    /// Takes the iterator to ask it for an element on behalf of the first in the line, unless the shard that it is for is full.
+    /// Takes the iterator to compute an element for the first request in line, unless the buffer of the element's shard is full.
     fn next_to_ask(&mut self) -> Option<(Arc<kernel::Step>, Box<dyn DatasetIterator>)> {
         let first = self.line.iter().find(|request| !request.context.step().cancellation.is_cancelled())?;
         if self.shards[self.next_shard].len() >= self.buffer_max {
@@ -399,7 +399,7 @@ mod tests {
             let init = session.graph.op("MultiDeviceIteratorInit").input(&dataset(&session)).input(&handle);
             let init = init.input(&session.number(2)).output();
             let (shard, incarnation) = (session.placeholder(DType::Int32), session.placeholder(DType::Int64));
-            // By way of its name, as functions get it.
+            // By its name, as functions get it.
             let text = session.graph.op("MultiDeviceIteratorToStringHandle").input(&handle).output();
             let same = session.graph.op("MultiDeviceIteratorFromStringHandle").input(&text).output();
             let next = session.graph.op("MultiDeviceIteratorGetNextFromShard").input(&same).input(&shard);
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(finished(&given_up).unwrap_err().code(), Code::Cancelled);
         assert_eq!(shards.next(1, 1).unwrap(), 1);
         assert_eq!(finished(&waiting).unwrap()[0].to_scalar::<i64>().unwrap(), 6);
-        // One that waits when the iterator starts anew would wait for ever.
+        // A request that waits when the iterator restarts would wait forever.
         let waiting = another.start(&shards.next.op, &shards.feeds(0, 1)).unwrap();
         assert!(waits(&waiting));
         shards.start_anew();

@@ -1,7 +1,7 @@
-//! [`Position`]: where an iterator is, as it is saved in a checkpoint and restored from one.
+//! [`Position`]: the position of an iterator, in the form in which a checkpoint stores it.
 //!
-//! A position holds what its iterator needs to go on, in the order in which the iterator writes it, and the positions of the
-//! iterators within. It says whose it is, so that a position of another pipeline is refused.
+//! A position holds the state of its iterator, in the order in which the iterator writes it, and the positions of inner
+//! iterators. It names the dataset, so that a position of another pipeline is refused.
 
 use super::base::{Dataset, DatasetIterator, Element, Nesting};
 use bytes::Bytes;
@@ -11,19 +11,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tensor::{Code, DType, Result, Shape, Status, Tensor, Variant, VariantValue, tensor_from_proto, tensor_to_proto};
 
-/// What will be a position.
+/// A future of a position.
 pub(super) type Saving<'a> = Pin<Box<dyn Future<Output = Result<Position>> + Send + 'a>>;
 
-/// Ends when an iterator is where a position says.
+/// Completes when an iterator has moved to a position.
 pub(super) type Restoring<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
-/// The name under which TensorFlow's positions travel.
+/// The name of TensorFlow's positions in variants.
 const TYPE_NAME: &str = "tensorflow::Iterator";
 
-/// How deep positions may lie within each other: iterators may be 256 deep, and some hold two levels each.
+/// The most nested positions: iterators may be 256 deep, and some hold two levels each.
 const DEPTH_MAX: usize = 1024;
 
-/// Where an iterator is.
+/// The position of an iterator.
 #[derive(Debug, Default)]
 pub(super) struct Position {
     owner: String,
@@ -75,13 +75,13 @@ impl Position {
         }
     }
 
-    /// Adds the position of an iterator within.
+    /// Adds the position of an inner iterator.
     pub(super) async fn within(mut self, iterator: &mut dyn DatasetIterator, step: &Arc<Step>) -> Result<Position> {
         self.inner.push(iterator.save(step).await?);
         Ok(self)
     }
 
-    /// Adds the position of an iterator within, if there is one.
+    /// Adds the position of an inner iterator, if there is one.
     pub(super) async fn within_maybe(
         self,
         iterator: &mut Option<Box<dyn DatasetIterator>>,
@@ -100,7 +100,7 @@ impl Position {
         self
     }
 
-    /// Reads what an iterator has written.
+    /// Parses what an iterator has written.
     pub(super) fn read<T: ?Sized>(&self) -> Result<PositionReader<'_>> {
         let expected = owner::<T>();
         if self.owner != expected {
@@ -142,13 +142,13 @@ impl Position {
         Some(position)
     }
 
-    /// Returns the position as the tensor that is saved.
+    /// Returns the position as a tensor to save.
     pub(super) fn into_tensor(self) -> Result<Tensor> {
         let state = Variant::new(IteratorState(Arc::new(self)));
         Tensor::from_variants(Shape::vector(1), vec![state])
     }
 
-    /// Returns the position that a tensor holds.
+    /// Returns the position in a tensor.
     pub(super) fn from_tensor(tensor: &Tensor) -> Result<Arc<Position>> {
         let [state] = tensor.variants()? else {
             return Err(Status::invalid_argument("the state of an iterator is a vector of one variant"));
@@ -172,7 +172,7 @@ impl Position {
     }
 }
 
-/// Returns the name of the dataset that an iterator goes over.
+/// Returns the name of the iterator's dataset.
 pub(super) fn owner<T: ?Sized>() -> String {
     let name = std::any::type_name::<T>();
     let name = name.split('<').next().unwrap_or(name);
@@ -243,17 +243,17 @@ impl<'a> PositionReader<'a> {
         })
     }
 
-    /// Returns the position of the next iterator within.
+    /// Returns the position of the next inner iterator.
     pub(super) fn part(&mut self) -> Result<&'a Position> {
         self.inner.next().ok_or_else(|| self.damaged())
     }
 
-    /// Moves an iterator that is at its start to where it was.
+    /// Moves an iterator, which must be at its start, to its saved position.
     pub(super) async fn within(&mut self, iterator: &mut dyn DatasetIterator, step: &Arc<Step>) -> Result<()> {
         iterator.restore(self.part()?, step).await
     }
 
-    /// Makes an iterator that is where one was, if there was one.
+    /// Creates an iterator at a saved position, if there was one.
     pub(super) async fn within_maybe(
         &mut self,
         dataset: &dyn Dataset,
@@ -268,7 +268,7 @@ impl<'a> PositionReader<'a> {
         Ok(Some(iterator))
     }
 
-    /// Moves an iterator to where it was, or drops it if it had ended.
+    /// Moves an iterator to its saved position, or drops it if it had ended.
     pub(super) async fn within_or_ended(
         &mut self,
         iterator: &mut Option<Box<dyn DatasetIterator>>,
@@ -286,7 +286,7 @@ impl<'a> PositionReader<'a> {
     }
 }
 
-/// A position as an element of a variant tensor.
+/// A position in a variant tensor.
 struct IteratorState(Arc<Position>);
 
 impl VariantValue for IteratorState {

@@ -1,4 +1,4 @@
-//! Datasets of the elements that a function chooses: FilterDataset, ParallelFilterDataset, TakeWhileDataset.
+//! Datasets filtered by a function: FilterDataset, ParallelFilterDataset, TakeWhileDataset.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, dataset_kernel, dataset_op,
@@ -48,7 +48,7 @@ pub(super) const OPS: &[Op] = &[
 const FILTER: &[KernelDef] = &[KernelDef::any(|builder| {
     let captured = CapturedFunctionDef::new(builder, "predicate")?;
     dataset_kernel(move |context| {
-        // Elements come in the same order however many are looked at at once; here that is one.
+        // The order of elements doesn't depend on the parallelism; here it is one.
         if context.num_inputs() > captured.end() {
             parallel_calls(context, captured.end())?;
         }
@@ -62,7 +62,7 @@ const TAKE_WHILE: &[KernelDef] = &[KernelDef::any(|builder| {
     })
 })];
 
-/// Returns whether a function says yes to an element.
+/// Returns whether a function accepts an element.
 async fn chosen(name: &str, predicate: &CapturedFunction, element: &Element, step: &Arc<Step>) -> Result<bool> {
     let results = predicate.call(element.clone(), step).await.map_err(not_the_end)?;
     match &results[..] {
@@ -123,7 +123,7 @@ impl Dataset for TakeWhile {
 }
 
 struct TakeWhileIterator {
-    /// Gone after the first element that was not wanted.
+    /// `None` after the first rejected element.
     input: Option<Box<dyn DatasetIterator>>,
     predicate: CapturedFunction,
 }

@@ -1,4 +1,4 @@
-//! Elements ahead of time: PrefetchDataset.
+//! PrefetchDataset: computes elements ahead of time.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_op,
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// How many elements are kept when the program leaves it to us.
+/// The default buffer size.
 const DEFAULT_BUFFER_SIZE: usize = 2;
 
-/// No buffer holds more.
+/// The largest buffer.
 const MAX_BUFFER_SIZE: i64 = 1 << 20;
 
 /// The ops of this file.
@@ -70,14 +70,14 @@ struct Shared {
 }
 
 struct State {
-    /// Not there while the buffer is being filled.
+    /// `None` while the buffer is being filled.
     input: Option<Box<dyn DatasetIterator>>,
     buffer: VecDeque<Result<Element>>,
     waiting: Option<Fulfil<()>>,
     ended: bool,
-    /// Stops who fills the buffer.
+    /// Stops the filling.
     filling: Option<Cancellation>,
-    /// Whether someone wants the input for a while: then the element that is on its way is the last.
+    /// Whether the input is wanted back for a while: then the element in progress is the last.
     is_paused: bool,
 }
 
@@ -104,7 +104,7 @@ impl DatasetIterator for PrefetchIterator {
                     (None, None) => return Ok(None),
                     (None, Some(arrival)) => {
                         if let Err(status) = or_cancelled(step, arrival).await {
-                            // What it waited for may never come, and nobody else may ever ask for it.
+                            // What it waited for may never arrive, and may never be requested again.
                             self.shared.stop(&status);
                             return Err(status);
                         }
@@ -148,7 +148,7 @@ impl DatasetIterator for PrefetchIterator {
 }
 
 impl PrefetchIterator {
-    /// Takes the input, when nobody fills the buffer from it any more.
+    /// Takes the input back, once the buffer is no longer being filled from it.
     async fn paused(&self, step: &Arc<Step>) -> Result<Box<dyn DatasetIterator>> {
         loop {
             let arrival = {
@@ -169,7 +169,7 @@ impl PrefetchIterator {
         }
     }
 
-    /// Has the buffer filled in the background, unless that is going on.
+    /// Starts to fill the buffer in the background, unless it is being filled.
     fn fill(&self, step: &Arc<Step>) {
         let started = {
             let mut state = self.shared.state.lock();
@@ -188,7 +188,7 @@ impl PrefetchIterator {
 }
 
 impl Shared {
-    /// Stops who fills the buffer, if someone does.
+    /// Stops the filling, if it is in progress.
     fn stop(&self, reason: &Status) {
         let filling = self.state.lock().filling.take();
         if let Some(filling) = filling {
@@ -208,12 +208,12 @@ impl Shared {
                 let is_stopped = step.cancellation.is_cancelled();
                 let is_error = next.is_err();
                 match next.transpose() {
-                    // Not an error of the dataset: whoever comes next starts where this one was stopped.
+                    // Not an error of the dataset: the next request continues where this one was stopped.
                     Some(Err(_)) if is_stopped => {}
                     Some(element) => state.buffer.push_back(element),
                     None => state.ended = true,
                 }
-                // After an error the reader decides whether to go on.
+                // After an error the reader decides whether to continue.
                 if state.ended || is_error || state.buffer.len() >= self.size || is_stopped || state.is_paused {
                     state.input = Some(current);
                 } else {
@@ -222,7 +222,7 @@ impl Shared {
                 state.waiting.take()
             };
             if let Some(waiting) = waiting {
-                // Whoever waits may have a lot to do with the element, and filling goes on meanwhile.
+                // The reader may have a lot to do with the element, and filling continues meanwhile.
                 step.runner.spawn(Box::new(move || waiting.set(())));
             }
         }

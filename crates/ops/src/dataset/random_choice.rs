@@ -1,4 +1,4 @@
-//! Random numbers, and elements chosen by numbers: RandomDataset, SamplingDataset, DirectedInterleaveDataset.
+//! Random numbers, and selection of elements by number: RandomDataset, SamplingDataset, DirectedInterleaveDataset.
 
 use super::base::{
     Dataset, DatasetIterator, INFINITE, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
@@ -153,7 +153,7 @@ impl DatasetIterator for SamplingIterator {
 struct DirectedInterleave {
     selector: Arc<dyn Dataset>,
     inputs: Vec<Arc<dyn Dataset>>,
-    /// Whether the first of the datasets that is empty ends it all.
+    /// Whether the first exhausted dataset ends the whole dataset.
     stops: bool,
 }
 
@@ -169,7 +169,7 @@ impl Dataset for DirectedInterleave {
 }
 
 struct DirectedInterleaveIterator {
-    /// Gone at the end.
+    /// `None` at the end.
     selector: Option<Box<dyn DatasetIterator>>,
     inputs: Vec<Option<Box<dyn DatasetIterator>>>,
     stops: bool,

@@ -1,4 +1,4 @@
-//! Batches cut to other sizes: RebatchDatasetV2.
+//! RebatchDatasetV2: changes batch sizes.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel, dataset_op,
@@ -24,7 +24,7 @@ pub(super) const OPS: &[Op] = &[dataset_op(
             }
             let sizes = sizes.as_slice::<i64>()?.iter().map(|&size| usize::try_from(size));
             let sizes = sizes.collect::<std::result::Result<Vec<_>, _>>();
-            // A size of zero gives an empty batch now and then; all zeros would give nothing else, for ever.
+            // A size of zero gives an occasional empty batch; if all are zero, there would be nothing else, forever.
             let sizes = sizes.ok().filter(|sizes| sizes.iter().any(|&size| size > 0));
             let sizes = sizes.ok_or_else(|| {
                 Status::invalid_argument("`batch_sizes` must not be negative, and one of them must be positive.")
@@ -37,7 +37,7 @@ pub(super) const OPS: &[Op] = &[dataset_op(
 
 struct Rebatch {
     input: Arc<dyn Dataset>,
-    /// Taken one after the other, again and again.
+    /// Used in turn, repeatedly.
     sizes: Arc<[usize]>,
     drop_remainder: bool,
 }
@@ -58,9 +58,9 @@ struct RebatchIterator {
     input: Option<Box<dyn DatasetIterator>>,
     sizes: Arc<[usize]>,
     drop_remainder: bool,
-    /// Which of the sizes comes next.
+    /// The index of the next size.
     turn: usize,
-    /// What is left of a batch of the input.
+    /// The rest of a batch of the input.
     rest: Option<Element>,
 }
 
@@ -77,7 +77,7 @@ fn cut(batch: &Element, from: usize, to: usize) -> Result<Element> {
     batch.iter().map(|component| component.slice_rows(from, to)).collect()
 }
 
-/// Puts parts of batches together, component by component.
+/// Concatenates parts of batches, component by component.
 fn joined(parts: &[Element]) -> Result<Element> {
     let [first, rest @ ..] = parts else { return Err(Status::internal("nothing to join")) };
     if rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Datasets written to files: DatasetToTFRecord.
+//! DatasetToTFRecord: writes a dataset to a file.
 
 use super::base::{INPUT, Nesting, dataset_of};
 use super::task::{start, turn, with_files};
@@ -12,7 +12,7 @@ use tensor::{DType, Result, Status};
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[writer("DatasetToTFRecord"), writer("ExperimentalDatasetToTFRecord")];
 
-/// How many bytes are gathered before they are written.
+/// The number of bytes that are buffered before they are written.
 const GATHERED_BYTES: usize = 256 << 10;
 
 const fn writer(name: &'static str) -> Op {

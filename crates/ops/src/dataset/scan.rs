@@ -1,4 +1,4 @@
-//! Datasets and values that carry a state from element to element: ScanDataset, ReduceDataset, DatasetToSingleElement.
+//! Datasets and values with a state that is carried from element to element: ScanDataset, ReduceDataset, DatasetToSingleElement.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, dataset_kernel, dataset_of,
@@ -138,7 +138,7 @@ impl DatasetIterator for ScanIterator {
     }
 }
 
-/// Runs a future that makes a node's outputs.
+/// Runs a future that computes a node's outputs.
 pub(super) fn finish_with_elements(
     context: AsyncContext,
     work: impl Future<Output = Result<Element>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Random order: ShuffleDataset, ShuffleAndRepeatDataset, and the generators of their seeds. For the same seeds the order is
+//! Shuffling: ShuffleDataset, ShuffleAndRepeatDataset, and the generators of their seeds. For the same seeds the order is
 //! TensorFlow's.
 
 use super::base::{
@@ -66,7 +66,7 @@ const SHUFFLE: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
         let generator = if repeats { 5 } else { 4 };
         let seeds = match context.num_inputs() > generator && context.resource::<SeedGenerator>(generator).is_ok() {
             true => context.resource::<SeedGenerator>(generator)?,
-            // Without seeds there is a new order every time, but the same for everyone who goes through this dataset again.
+            // Without seeds the order is different every time, but the same for all iterators of this dataset.
             false => Arc::new(SeedGenerator::new(seeds, reshuffles)),
         };
         Ok(Shuffle { input: input_dataset(context, 0)?, buffer_size, seeds, count })
@@ -86,7 +86,7 @@ fn buffer_size(context: &OpContext<'_>) -> Result<usize> {
     })
 }
 
-/// A stream of random numbers that knows where it is.
+/// A stream of random numbers that knows its position.
 pub(super) struct Stream {
     seeds: (i64, i64),
     drawn: u64,
@@ -94,7 +94,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Starts a stream; without seeds they are drawn.
+    /// Starts a stream; unset seeds are drawn.
     pub(super) fn new(seeds: (i64, i64)) -> Stream {
         let seeds = match seeds {
             (0, 0) => {
@@ -127,10 +127,10 @@ impl Stream {
     }
 }
 
-/// Where the seeds of an iteration come from.
+/// The source of an iteration's seeds.
 pub(super) struct SeedGenerator {
     stream: Mutex<Stream>,
-    /// Whether each iteration has seeds of its own.
+    /// Whether each iteration has its own seeds.
     reshuffles: bool,
 }
 
@@ -139,7 +139,7 @@ impl SeedGenerator {
         SeedGenerator { stream: Mutex::new(Stream::new(seeds)), reshuffles }
     }
 
-    /// Returns the numbers of the next iteration.
+    /// Returns the seeds of the next iteration.
     pub(super) fn round(&self) -> Stream {
         let mut stream = self.stream.lock();
         match self.reshuffles {
@@ -163,7 +163,7 @@ struct Shuffle {
     input: Arc<dyn Dataset>,
     buffer_size: usize,
     seeds: Arc<SeedGenerator>,
-    /// How many rounds; below zero means forever.
+    /// The number of rounds; a negative one means without end.
     count: i64,
 }
 
@@ -199,14 +199,14 @@ struct ShuffleIterator {
     dataset: Arc<dyn Dataset>,
     input: Option<Box<dyn DatasetIterator>>,
     rounds_left: i64,
-    /// Whether the current round gave anything.
+    /// Whether the current round has yielded anything.
     gave: bool,
     seeds: Arc<SeedGenerator>,
     random: Stream,
-    /// A ring of elements; numbers of elements count on without end.
+    /// A ring buffer of elements, whose indices increase without end.
     slots: Vec<Option<Element>>,
     buffer_size: usize,
-    /// From which to which number the buffer holds elements of each round; those of the first round come out first.
+    /// The range of indices of each round's elements in the buffer; those of the first round are returned first.
     rounds: VecDeque<(usize, usize)>,
     held: usize,
     held_bytes: usize,
@@ -243,7 +243,7 @@ impl DatasetIterator for ShuffleIterator {
                     Some(element) => {
                         self.gave = true;
                         self.held += 1;
-                        // A buffer for more than there is memory fails before it has taken all of it.
+                        // A buffer that exceeds memory fails before it has taken all of it.
                         self.held_bytes = self.held_bytes.saturating_add(element_bytes(&element));
                         tensor::check_elements_fit(self.held_bytes, 1)?;
                         let number = match self.rounds.back_mut() {

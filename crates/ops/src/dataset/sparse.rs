@@ -1,4 +1,4 @@
-//! Sparse tensors in datasets: SparseTensorSliceDataset goes over the rows of one, DenseToSparseBatchDataset makes one of
+//! Sparse tensors in datasets: SparseTensorSliceDataset iterates over the rows of one, DenseToSparseBatchDataset builds one from
 //! tensors of different shapes.
 
 use super::base::{
@@ -48,7 +48,7 @@ struct SparseSlices {
     indices: Tensor,
     values: Tensor,
     shape: Tensor,
-    /// Where the values of each row end.
+    /// The end of each row's values.
     ends: Arc<[usize]>,
 }
 
@@ -110,7 +110,7 @@ impl SparseSlices {
         Ok(SparseSlices { indices: indices.clone(), values: values.clone(), shape: shape.clone(), ends: ends.into() })
     }
 
-    /// Returns a row as the three tensors of a sparse tensor.
+    /// Returns a row as the three components of a sparse tensor.
     fn row(&self, row: usize) -> Result<Element> {
         let (from, to) = (if row == 0 { 0 } else { self.ends[row - 1] }, self.ends[row]);
         let sizes = self.shape.as_slice::<i64>()?;
@@ -164,7 +164,7 @@ impl DatasetIterator for SparseSliceIterator {
 struct SparseBatches {
     input: Arc<dyn Dataset>,
     size: usize,
-    /// What a row must fit into; sizes that are not known are those of the largest element.
+    /// The shape that rows must fit into; unknown sizes are those of the largest element.
     row_shape: PartialShape,
 }
 
@@ -196,7 +196,7 @@ impl DatasetIterator for SparseBatchIterator {
                     self.input = None;
                     break;
                 };
-                // An element takes an index for each of its values, too.
+                // An element also takes an index for each of its values.
                 let rank = self.row_shape.rank().unwrap_or(0) + 1;
                 bytes = bytes.saturating_add(element_bytes(&element).saturating_mul(1 + rank));
                 tensor::check_elements_fit(bytes, 1)?;
@@ -221,7 +221,7 @@ impl DatasetIterator for SparseBatchIterator {
     }
 }
 
-/// Returns elements as the rows of a sparse tensor, in which every value of theirs is set.
+/// Returns elements as the rows of a sparse tensor, with all their values set.
 fn sparse_batch(elements: &[Tensor], row_shape: &PartialShape) -> Result<Tensor> {
     let rank = row_shape.rank().unwrap_or(0);
     let mut dense: Vec<i64> = (0..rank).map(|axis| row_shape.dim(axis).unwrap_or(0)).collect();

@@ -62,7 +62,7 @@ pub(super) const OPS: &[Op] = &[
         OpFlags::NONE,
         HINTS,
     ),
-    // What it names makes other pipelines of the same elements: how they are split among tasks, which steps are joined.
+    // The rewrites that it names change the pipeline but not its elements: how they are sharded, which steps are fused.
     hint("RewriteDataset", &[INPUT, "rewrite_name: string"]),
     hint("NonSerializableDataset", &[INPUT]),
     hint("ExperimentalNonSerializableDataset", &[INPUT]),
@@ -76,7 +76,7 @@ pub(super) const OPS: &[Op] = &[
     hint("ExperimentalLatencyStatsDataset", &[INPUT, "tag: string"]),
 ];
 
-/// The record of an op that changes how elements are made, and never which.
+/// The record of an op that changes how elements are computed, but not their values.
 const fn hint(name: &'static str, inputs: &'static [&'static str]) -> Op {
     dataset_op(name, inputs, &[TYPES, SHAPES], OpFlags::NONE, HINTS)
 }
@@ -117,7 +117,7 @@ const SHARD: &[KernelDef] = &[KernelDef::any(|_| {
 })];
 struct Take {
     input: Arc<dyn Dataset>,
-    /// Below zero means all.
+    /// A negative number means all.
     count: i64,
 }
 
@@ -148,7 +148,7 @@ impl DatasetIterator for TakeIterator {
             return ready(Ok(None));
         }
         Box::pin(async move {
-            // An element that fails is not one of those that are taken.
+            // An element that fails doesn't count as taken.
             let element = self.input.next(step).await?;
             self.left -= 1;
             Ok(element)
@@ -170,7 +170,7 @@ impl DatasetIterator for TakeIterator {
 
 struct Skip {
     input: Arc<dyn Dataset>,
-    /// Below zero means all.
+    /// A negative number means all.
     count: i64,
 }
 
@@ -202,7 +202,7 @@ impl DatasetIterator for SkipIterator {
             return self.input.next(step);
         }
         Box::pin(async move {
-            // After an error TensorFlow leaves out as many once more. A step that is cancelled changes nothing of that.
+            // After an error TensorFlow skips as many again. A cancelled step doesn't change the count.
             let mut left = self.left;
             while left > 0 {
                 let skipped = match turn(step).await {
@@ -243,7 +243,7 @@ impl DatasetIterator for SkipIterator {
 
 struct Repeat {
     input: Arc<dyn Dataset>,
-    /// Below zero means forever.
+    /// A negative number means without end.
     count: i64,
 }
 
@@ -266,7 +266,7 @@ impl Dataset for Repeat {
 struct RepeatIterator {
     input: Arc<dyn Dataset>,
     left: i64,
-    /// The round that is being gone through, and whether it gave anything yet.
+    /// The current round, and whether it has yielded anything yet.
     current: Option<(Box<dyn DatasetIterator>, bool)>,
     nesting: Nesting,
 }
@@ -288,7 +288,7 @@ impl DatasetIterator for RepeatIterator {
                     *gave = true;
                     return Ok(Some(element));
                 }
-                // What is empty would be repeated forever.
+                // An empty dataset would be repeated forever.
                 if !*gave && self.left < 0 {
                     self.left = 0;
                 }
@@ -422,7 +422,7 @@ impl DatasetIterator for ZipIterator {
                         return Ok(None);
                     }
                     Err(status) if step.cancellation.is_cancelled() => return Err(status),
-                    // The others lose the element as well, so that what belongs together stays together.
+                    // The others drop the element as well, so that matching elements stay together.
                     Err(status) => {
                         failed.get_or_insert(status);
                     }
@@ -483,7 +483,7 @@ impl Dataset for Shard {
 struct ShardIterator {
     input: Box<dyn DatasetIterator>,
     shards: i64,
-    /// How many elements belong to others before the next one of ours.
+    /// The number of other shards' elements before the next one of this shard.
     skip: i64,
 }
 

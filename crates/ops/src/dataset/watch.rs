@@ -1,5 +1,5 @@
-//! Datasets that look at the elements that pass: UniqueDataset, IgnoreErrorsDataset, AssertCardinalityDataset, SleepDataset,
-//! and the number of elements of a dataset, DatasetCardinality.
+//! Datasets that observe their elements: UniqueDataset, IgnoreErrorsDataset, AssertCardinalityDataset, SleepDataset, and
+//! DatasetCardinality, the number of a dataset's elements.
 
 use super::base::{
     Dataset, DatasetIterator, INFINITE, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, UNKNOWN, argument,
@@ -104,7 +104,7 @@ struct UniqueIterator {
     bytes: usize,
 }
 
-/// Returns what tells an element from others: its shape and its values.
+/// Returns the identity of an element: its shape and its values.
 fn identity(tensor: &Tensor) -> Result<Vec<Bytes>> {
     let mut parts = vec![tensor.dims().iter().flat_map(|size| size.to_le_bytes()).collect()];
     match tensor.buffer() {
@@ -124,7 +124,7 @@ impl DatasetIterator for UniqueIterator {
                     ));
                 };
                 if self.seen.insert(identity(component)?) {
-                    // What is endless and always new can't be remembered.
+                    // An endless sequence of new elements can't be remembered.
                     self.bytes = self.bytes.saturating_add(element_bytes(&element));
                     tensor::check_elements_fit(self.bytes, 1)?;
                     return Ok(Some(element));
@@ -295,7 +295,7 @@ impl DatasetIterator for SleepIterator {
         Box::pin(async move {
             let (fulfil, passed) = promise();
             let runner = step.runner.clone();
-            // Whoever goes on may have a lot to do, and the thread of such jobs is for all of them.
+            // The continuation may have a lot to do, and the thread of such jobs is shared.
             let wake = move || runner.spawn(Box::new(move || fulfil.set(())));
             step.runner.spawn_after(self.pause, Box::new(wake));
             or_cancelled(step, passed).await?;

@@ -1,4 +1,4 @@
-//! Windows that slide over a dataset: WindowDataset gives a dataset for each, SlidingWindowDataset a batch.
+//! Sliding windows over a dataset: WindowDataset returns each as a dataset, SlidingWindowDataset as a batch.
 
 use super::base::{
     Dataset, DatasetIterator, Element, INPUT, METADATA, Nesting, Next, SHAPES, TYPES, argument, dataset_kernel,
@@ -44,7 +44,7 @@ const SLIDING: &[KernelDef] = &[KernelDef::any(|builder: &KernelBuilder<'_>| {
     dataset_kernel(move |context| Window::new(context, drop_remainder, Output::Batches))
 })];
 
-/// A dataset of elements that are there.
+/// A dataset of given elements.
 pub(super) struct Elements(pub(super) Arc<Vec<Element>>);
 
 impl Dataset for Elements {
@@ -81,7 +81,7 @@ impl DatasetIterator for ElementsIterator {
     }
 }
 
-/// What becomes of the elements of a window.
+/// The form in which windows are returned.
 #[derive(Clone, Copy)]
 enum Output {
     Datasets,
@@ -115,7 +115,7 @@ impl Window {
         })
     }
 
-    /// Returns how many elements a window spans.
+    /// Returns the number of elements that a window spans.
     fn span(&self) -> usize {
         (self.size - 1).saturating_mul(self.stride).saturating_add(1)
     }
@@ -143,13 +143,13 @@ impl Dataset for Window {
 struct WindowIterator {
     input: Option<Box<dyn DatasetIterator>>,
     window: Window,
-    /// What the next window may hold; an element that failed fails every window that it is in.
+    /// The buffer for the next windows; an element that failed fails every window that contains it.
     buffer: VecDeque<Result<Element>>,
     buffer_bytes: usize,
 }
 
 impl WindowIterator {
-    /// Takes elements out of the buffer, and leaves out those that were never in it.
+    /// Removes elements from the buffer, and skips those that were never in it.
     async fn shift(&mut self, step: &Arc<Step>) -> Result<()> {
         for _ in 0..self.window.shift {
             turn(step).await?;

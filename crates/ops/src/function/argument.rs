@@ -1,4 +1,4 @@
-//! Where a function's values come from and go to: _Arg, _Retval, and lists turned into arrays and back.
+//! Arguments and results of functions: _Arg, _Retval, and conversions between lists and arrays.
 
 use crate::elementwise::PassThrough;
 use graph::ShapeContext;
@@ -107,7 +107,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// What the caller knows of the argument travels in attributes of the node.
+/// The caller's information about the argument is in attributes of the node.
 fn arg_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let shapes = c.attrs.shapes("_output_shapes").unwrap_or_default();
     if let Some(shape) = shapes.into_iter().next() {
@@ -213,7 +213,7 @@ struct FakeParam {
 }
 
 impl FakeParam {
-    /// The value is never looked at; unknown sizes are zero, so that it takes no memory.
+    /// The value is never read; unknown sizes are zero, so that it takes no memory.
     fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         let dtype = builder.output_dtype(0);
         let shape = match builder.attrs().shape("shape")?.dims() {
@@ -243,7 +243,7 @@ struct DeviceIndex {
 impl DeviceIndex {
     fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
         let names = builder.attrs().strings("device_names")?;
-        // Everything here is a CPU; a list without it means the index behind its end.
+        // All devices here are CPUs; a list without it selects the index after its end.
         let index = names.iter().position(|name| name.as_ref() == b"CPU").unwrap_or(names.len());
         BoxedKernel::new(DeviceIndex { index: index as i32 })
     }

@@ -1,4 +1,4 @@
-//! Branches that are functions: If, Case, and ToBool, which says what counts as true.
+//! Conditionals whose branches are functions: If, Case, and ToBool, which defines truth.
 
 use super::runner::{Callee, is_true, take_args};
 use graph::ShapeContext;
@@ -167,7 +167,7 @@ impl AsyncKernel for Case {
         let mut prepare = || {
             let mut op = context.op();
             let index = op.scalar::<i32>(0, "branch_index")?;
-            // An index out of range takes the last branch.
+            // For an index out of range the last branch is taken.
             let last = self.branches.len() - 1;
             let branch = &self.branches[usize::try_from(index).map_or(last, |index| index.min(last))];
             let args = take_args(&mut op, 1)?;

@@ -1,4 +1,4 @@
-//! Calls: PartitionedCall, StatefulPartitionedCall, RemoteCall, SymbolicGradient.
+//! Function calls: PartitionedCall, StatefulPartitionedCall, RemoteCall, SymbolicGradient.
 
 use super::runner::{Callee, take_args};
 use graph::{DeviceName, Output, ShapeContext};
@@ -93,7 +93,7 @@ pub fn stateful_partitioned_call(
         .outputs()
 }
 
-/// What the program said of the results' shapes is all that is known.
+/// The shapes of results are known only as far as the program declares them.
 fn call_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let shapes = c.attrs.shapes("_output_shapes").unwrap_or_default();
     for (index, shape) in shapes.into_iter().enumerate() {
@@ -102,7 +102,7 @@ fn call_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The gradients have the shapes of what they are taken with respect to: the first inputs.
+/// The gradients have the shapes of the first inputs, with respect to which they are taken.
 fn symbolic_gradient_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     if c.num_inputs() < c.num_outputs() {
         return Err(Status::invalid_argument("len(inputs) < len(outputs)"));
@@ -110,7 +110,7 @@ fn symbolic_gradient_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     for index in 0..c.num_outputs() {
         let shape = c.input(index);
         c.set_output(index, shape);
-        // A resource's gradient is its value's.
+        // The gradient of a resource is that of its value.
         if let Some(value) = c.input_handles.get(index).and_then(|handle| handle.first()) {
             let shape = value.shape.clone();
             c.set_output(index, shape);
@@ -158,7 +158,7 @@ impl AsyncKernel for RemoteCall {
     }
 }
 
-/// Returns where a function runs that is called on a device, from another one that stands in for what its name leaves open.
+/// Returns the device on which a function is called; the caller's device completes a partial name.
 fn place_of(target: &str, device: &str) -> Result<FunctionPlace> {
     let (wanted, own) = (DeviceName::parse(target)?, DeviceName::parse(device)?);
     let mut whole = own.merged_with(&wanted);
@@ -169,7 +169,7 @@ fn place_of(target: &str, device: &str) -> Result<FunctionPlace> {
     Ok(if whole == own.to_string() { FunctionPlace::Here } else { FunctionPlace::On(whole) })
 }
 
-/// The runtime, which knows the library, makes the gradient's body; it knows it by the op's own name.
+/// The runtime, which knows the library, builds the gradient's body; it recognises it by the op's own name.
 fn create_symbolic_gradient(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
     BoxedKernel::new_async(FunctionCall::new(graph::SYMBOLIC_GRADIENT, builder.attrs().clone()))
 }

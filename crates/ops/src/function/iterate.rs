@@ -159,7 +159,7 @@ impl AsyncKernel for For {
     }
 }
 
-/// A loop under way.
+/// A running loop.
 struct Loop {
     context: AsyncContext,
     variables: Vec<Tensor>,
@@ -167,13 +167,13 @@ struct Loop {
     control: Control,
 }
 
-/// What decides whether a loop goes on.
+/// The condition of a loop.
 enum Control {
     While { cond: Function, next: Next },
     For { next: i64, limit: i64, delta: i64, num_variables: usize },
 }
 
-/// What a while loop does next: run its condition, run its body, or end.
+/// The next action of a while loop: run its condition, run its body, or end.
 #[derive(Clone, Copy)]
 enum Next {
     Ask,
@@ -181,7 +181,7 @@ enum Next {
     Stop,
 }
 
-/// The call that a loop makes next.
+/// The next call of a loop.
 enum Action {
     Ask(Function, Vec<Tensor>),
     Run(Vec<Tensor>),
@@ -195,7 +195,7 @@ enum Slot {
     Waiting(Box<Loop>),
 }
 
-/// Runs a loop until it ends or has to wait. A call that answers at once is followed by the next from here, so that the
+/// Runs a loop until it ends or has to wait. After a call that completes at once, the next one is made from here, so that the
 /// stack doesn't grow with the iterations.
 fn drive(mut state: Box<Loop>, mut answer: Option<Result<Vec<Tensor>>>) {
     loop {
@@ -242,7 +242,7 @@ fn drive(mut state: Box<Loop>, mut answer: Option<Result<Vec<Tensor>>>) {
 }
 
 impl Loop {
-    /// Returns the next call; a body takes the variables away, so that it may write into them.
+    /// Returns the next call; a body takes the variables by value, so that it may overwrite them.
     fn next_action(&mut self) -> Action {
         match &mut self.control {
             Control::While { cond, next: Next::Ask } => Action::Ask(cond.clone(), self.variables.clone()),
@@ -262,7 +262,7 @@ impl Loop {
         }
     }
 
-    /// Takes what the last call returned.
+    /// Takes the results of the last call.
     fn accept(&mut self, results: Vec<Tensor>) -> Result<()> {
         match &mut self.control {
             Control::While { next: next @ Next::Ask, .. } => {

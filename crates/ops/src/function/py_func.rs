@@ -48,7 +48,7 @@ impl AsyncKernel for PyFunc {
     }
 }
 
-/// Sets what the function returned as outputs, when it is what the node promises.
+/// Sets the function's results as outputs if they have the node's declared types.
 fn set_results(context: &mut OpContext<'_>, name: &str, dtypes: &[DType], results: Vec<Tensor>) -> Result<()> {
     if results.len() != dtypes.len() {
         return Err(Status::invalid_argument(format!(

@@ -1,4 +1,4 @@
-//! What the kernels of this family share: functions, and truth.
+//! Common parts of this family's kernels: functions, and truth.
 
 pub(crate) use kernel::{BoundFunction as Function, Callee};
 pub(super) use kernel::{set_outputs, take_args};
@@ -37,7 +37,7 @@ pub(crate) mod tests {
     use proto::NameAttrList;
     use std::sync::Arc;
 
-    /// Runs functions that are closures, here and now.
+    /// Runs functions that are closures, on the calling thread.
     #[derive(Default)]
     pub(crate) struct Closures {
         functions: Vec<(&'static str, Box<dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>> + Send + Sync>)>,
@@ -88,7 +88,7 @@ pub(crate) mod tests {
 
     impl Completion for Sender {
         fn complete(self: Box<Self>, result: Result<Outputs>) {
-            // The test may have given up already.
+            // The test may have ended already.
             let _ = self.0.send(result);
         }
     }

@@ -1,4 +1,4 @@
-//! Boxes in images: DrawBoundingBoxes, and SampleDistortedBoundingBox, which draws one at random.
+//! Boxes in images: DrawBoundingBoxes, and SampleDistortedBoundingBox, which draws a random box.
 
 use super::pixels::Sizes;
 use crate::random::{Generator, SingleSample};
@@ -104,7 +104,7 @@ fn sampled_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 
 struct DrawBoxes;
 
-/// The colors of boxes that are given none, one after the other.
+/// The default colors of boxes, in turn.
 const COLORS: [[f32; 4]; 10] = [
     [1.0, 1.0, 0.0, 1.0],
     [0.0, 0.0, 1.0, 1.0],
@@ -171,7 +171,7 @@ impl Kernel for DrawBoxes {
     }
 }
 
-/// Returns the colors of the boxes: those of the third input, if there are any.
+/// Returns the colors of the boxes: those of the third input, if it has any.
 fn colors(context: &OpContext<'_>, channels: usize) -> Result<Vec<[f32; 4]>> {
     if context.num_inputs() > 2 {
         let given = context.input(2)?;
@@ -220,7 +220,7 @@ fn outline(corners: [f32; 4], sizes: Sizes, paint: &mut dyn FnMut(usize, usize))
     }
 }
 
-/// A box in pixels; its ends are outside.
+/// A box in pixels; its ends are exclusive.
 #[derive(Clone, Copy)]
 struct Rectangle {
     top: i32,
@@ -243,7 +243,7 @@ impl Rectangle {
         }
     }
 
-    /// Whether enough of an object is inside.
+    /// Returns whether enough of an object is inside.
     fn covers_one(&self, objects: &[Rectangle], least: f32) -> bool {
         self.area() >= 1.0
             && objects.iter().any(|object| object.area() >= 1.0 && self.common_area(object) / object.area() >= least)
@@ -302,7 +302,7 @@ impl SampleBox {
         let mut rows = round((least / ratio).sqrt());
         let mut most_rows = round((most / ratio).sqrt());
         if round(most_rows as f32 * ratio) > width {
-            // The most rows whose columns, rounded, still fit.
+            // The greatest number of rows whose columns, rounded, still fit.
             most_rows = ((f64::from(width) + 0.5 - f64::from(0.0000001f32)) / f64::from(ratio)) as i32;
         }
         most_rows = most_rows.min(height);
@@ -312,7 +312,7 @@ impl SampleBox {
         }
         let columns_of = |rows: i32| round(rows as f32 * ratio);
         let area_of = |rows: i32| columns_of(rows).wrapping_mul(rows) as f32;
-        // One row more or less makes up for rounding.
+        // One row more or less compensates for rounding.
         if area_of(rows) < least {
             rows += 1;
         }

@@ -57,7 +57,7 @@ pub(super) const OPS: &[Op] = &[
         kernels: color_kernels!([Float] => Recolor(|pixel, delta| {
             let hsv = Hsv::of(pixel);
             let turned = Hsv { hue: (hsv.hue + delta).rem_euclid(1.0), ..hsv };
-            // The range stays as it is, whatever sign the values have.
+            // The range of the results is fixed, whatever sign the values have.
             turned.between(pixel[0].min(pixel[1]).min(pixel[2]), hsv.value)
         })),
     },
@@ -146,7 +146,7 @@ impl Hsv {
     }
 }
 
-/// Changes pixels one by one; adjustments have a second input with a number.
+/// Changes pixels one by one; adjustments take a number as their second input.
 struct Recolor(fn([f64; 3], f64) -> [f64; 3]);
 
 impl Kernel for Recolor {

@@ -1,4 +1,4 @@
-//! The best of boxes that overlap, of each class and of all images of a batch at once: CombinedNonMaxSuppression.
+//! CombinedNonMaxSuppression: the best of overlapping boxes, for each class and for all images of a batch.
 
 use super::suppression::Suppression;
 use kernel::{
@@ -70,7 +70,7 @@ struct Combined {
     clip_boxes: bool,
 }
 
-/// A box that was chosen for a class.
+/// A selected box of a class.
 struct Detection {
     corners: [f32; 4],
     score: f32,
@@ -142,7 +142,7 @@ impl<'a> Inputs<'a> {
         })
     }
 
-    /// Returns the boxes chosen of an image, the best first.
+    /// Returns the selected boxes of an image, best first.
     fn detections(&self, context: &OpContext<'_>, image: usize) -> Result<Vec<Detection>> {
         let [_, count, positions, classes] = self.sizes;
         let mut found = Vec::new();
@@ -188,7 +188,7 @@ impl Kernel for Combined {
             false => inputs.total,
         };
         let shape = Shape::new(&[images as i64, length as i64])?;
-        // Refused here when there is no such memory.
+        // Refused here if there isn't enough memory.
         let mut boxes = Tensor::new(tensor::DType::Float, Shape::new(&[images as i64, length as i64, 4])?)?;
         let mut scores = Tensor::new(tensor::DType::Float, shape.clone())?;
         let mut found_classes = Tensor::new(tensor::DType::Float, shape)?;

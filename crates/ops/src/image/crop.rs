@@ -1,4 +1,4 @@
-//! Boxes cut out of images and resized: CropAndResize and its gradient ops.
+//! CropAndResize, which crops boxes out of images and resizes them, and its gradient ops.
 
 use super::pixels::{Sizes, load, store, target_size};
 use crate::compose::{Gradients, shape_of};
@@ -63,8 +63,8 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns parts of images, all resized to one size; `boxes` holds top, left, bottom and right as fractions, `box_indices`
-/// which image each is from.
+/// Returns parts of images, all resized to one size; `boxes` has top, left, bottom and right as fractions, `box_indices` the
+/// image of each.
 #[track_caller]
 pub fn crop_and_resize(image: &Output, boxes: &Output, box_indices: &Output, height: i32, width: i32) -> Output {
     let size = image.graph().constant_tensor(&Tensor::vector(&[height, width]));
@@ -98,7 +98,7 @@ fn crop_gradient(args: &GradientArgs<'_>) -> Gradients {
         let op = op.attr("T", image.dtype()).attr("method", args.op.attrs().string("method")?);
         to_image = Some(op.try_build()?.output(0).into());
     }
-    // Where the nearest pixel is taken, boxes get the gradient of the interpolation too, which points the right way.
+    // With nearest-neighbour sampling, boxes get the gradient of the interpolation too, which points in the right direction.
     let to_boxes = graph.op("CropAndResizeGradBoxes").inputs([&grad, &image, &boxes, &indices]).try_build()?;
     Ok(vec![to_image, Some(to_boxes.output(0).into()), None, None])
 }
@@ -107,7 +107,7 @@ fn is_nearest(builder: &KernelBuilder<'_>) -> Result<bool> {
     Ok(builder.attrs().string("method")? == "nearest")
 }
 
-/// The boxes, and the image that each is from.
+/// The boxes, and the image of each.
 struct Boxes<'a> {
     boxes: &'a [[f32; 4]],
     images: &'a [i32],
@@ -127,7 +127,7 @@ impl<'a> Boxes<'a> {
         Ok(Boxes { boxes: boxes.as_slice::<f32>()?.as_chunks::<4>().0, images: indices.as_slice::<i32>()? })
     }
 
-    /// Refuses boxes of images that aren't there.
+    /// Refuses boxes of images that don't exist.
     fn check(&self, batch: usize) -> Result<()> {
         match self.images.iter().all(|&image| usize::try_from(image).is_ok_and(|image| image < batch)) {
             true => Ok(()),
@@ -136,7 +136,7 @@ impl<'a> Boxes<'a> {
     }
 }
 
-/// Where the places of a crop lie along one axis of the image: before, after, and how far in between; none outside.
+/// The pixels before and after a crop position along one axis of the image, and the weight in between; `None` outside.
 struct Places(Vec<Option<(usize, usize, f32)>>);
 
 impl Places {
@@ -148,17 +148,17 @@ impl Places {
                 1 => (0.5 * f64::from(start + end) * f64::from(last)) as f32,
                 _ => start * last + index as f32 * scale,
             };
-            // This is also false where the place is no number.
+            // This is also false for NaN.
             (place >= 0.0 && place <= last)
                 .then(|| (place.floor() as usize, place.ceil() as usize, place - place.floor()))
         };
         Places((0..crop).map(place).collect())
     }
 
-    /// Moves each place to the nearest pixel.
+    /// Moves each position to the nearest pixel.
     fn nearest(mut self) -> Places {
         for (before, after, share) in self.0.iter_mut().flatten() {
-            // A half is rounded up.
+            // Halves are rounded up.
             let place = if *share < 0.5 { *before } else { *after };
             (*before, *after, *share) = (place, place, 0.0);
         }
@@ -237,7 +237,7 @@ impl Kernel for Crop {
     }
 }
 
-/// Checks gradients of crops and returns their sizes.
+/// Checks the gradients of crops and returns their sizes.
 fn grad_sizes(grads: &Tensor, boxes: &Boxes<'_>) -> Result<Sizes> {
     if grads.shape().rank() != 4 {
         return Err(Status::invalid_argument(format!("grads image must be 4-D{}", grads.shape())));
@@ -281,7 +281,7 @@ impl Kernel for CropGradImage {
         }
         boxes.check(image.batch)?;
         let shape = image.shape()?;
-        // Refused here rather than by whoever runs out of memory.
+        // Refused here, before memory runs out.
         drop(Tensor::new(DType::Double, shape.clone())?);
         let mut sums = vec![0f64; shape.num_elements()];
         let depth = image.channels;
@@ -332,7 +332,7 @@ impl Kernel for CropGradBoxes {
         let pixels = load(image)?;
         let depth = sizes.channels;
         let mut sums = vec![0f32; boxes.boxes.len() * 4];
-        // How much of a move of the first edge arrives at a place of the crop, scaled to pixels; the rest comes from the last.
+        // The effect of the box's first edge on a position of the crop, scaled to pixels; the rest comes from the last edge.
         let share = |index: usize, count: usize, image: usize| match count {
             1 => (0.5 * (image - 1) as f32, 0.5 * (image - 1) as f32),
             _ => {

@@ -1,6 +1,6 @@
-//! Reading picture files: DecodePng, DecodeJpeg, DecodeAndCropJpeg, DecodeGif, DecodeBmp, DecodeImage, ExtractJpegShape.
+//! Decoding of image files: DecodePng, DecodeJpeg, DecodeAndCropJpeg, DecodeGif, DecodeBmp, DecodeImage, ExtractJpegShape.
 //!
-//! As in TensorFlow, the file's first bytes say what it is and most of the ops read most formats; they differ in their
+//! As in TensorFlow, the file's first bytes determine its format, and most of the ops decode most formats; they differ in their
 //! attributes and in the shape that they promise.
 
 use super::files::{Picture, Samples};
@@ -116,13 +116,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the pixels of a JPEG file: height, width and channels, of which zero stands for as many as the file has.
+/// Returns the pixels of a JPEG file: height, width and channels. Zero channels means as many as in the file.
 #[track_caller]
 pub fn decode_jpeg(contents: &Output, channels: i64) -> Output {
     contents.graph().op("DecodeJpeg").input(contents).attr("channels", channels).output()
 }
 
-/// Returns the pixels of a PNG file as bytes: height, width and channels, of which zero stands for as many as the file has.
+/// Returns the pixels of a PNG file as bytes: height, width and channels. Zero channels means as many as in the file.
 #[track_caller]
 pub fn decode_png(contents: &Output, channels: i64) -> Output {
     contents.graph().op("DecodePng").input(contents).attr("channels", channels).output()
@@ -198,7 +198,7 @@ enum Reader {
     Any,
 }
 
-/// What a file is, by its first bytes.
+/// The format of a file, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Jpeg,
@@ -308,7 +308,7 @@ impl Decode {
         }
     }
 
-    /// Refuses what the op doesn't read.
+    /// Refuses formats that the op doesn't decode.
     fn check_format(&self, format: Format) -> Result<()> {
         let refused = match (self.reader, format) {
             (Reader::Bmp, Format::Bmp) | (Reader::JpegWindow, Format::Jpeg) | (Reader::Any, _) => return Ok(()),
@@ -355,7 +355,7 @@ impl Kernel for Decode {
         let window = if self.reader == Reader::JpegWindow { Some(context.input(1)?) } else { None };
         let mut picture = self.read(contents_of(context)?, window)?;
         if self.reader == Reader::Gif {
-            // This one promises frames, whatever the file is.
+            // This op promises frames, whatever the format is.
             picture.frames.get_or_insert(1);
         }
         let output = to_tensor(&picture, self.dtype)?;

@@ -1,4 +1,4 @@
-//! Writing picture files: EncodePng, EncodeJpeg, EncodeJpegVariableQuality.
+//! Encoding of image files: EncodePng, EncodeJpeg, EncodeJpegVariableQuality.
 
 use super::files;
 use graph::Output;
@@ -71,13 +71,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns a picture as a PNG file; pictures of a batch give a file each.
+/// Returns an image as a PNG file; a batch of images gives a file for each.
 #[track_caller]
 pub fn encode_png(image: &Output) -> Output {
     image.graph().op("EncodePng").input(image).output()
 }
 
-/// Returns a picture of bytes as a JPEG file of a quality from 0 to 100.
+/// Returns an image of bytes as a JPEG file with a quality from 0 to 100.
 #[track_caller]
 pub fn encode_jpeg(image: &Output, quality: i64) -> Output {
     image.graph().op("EncodeJpeg").input(image).attr("quality", quality).output()
@@ -145,7 +145,7 @@ impl Kernel for EncodePng {
 
 struct EncodeJpeg {
     format: String,
-    /// Given as an input when it is no attribute.
+    /// An input if it is not an attribute.
     quality: Option<i64>,
     progressive: bool,
     optimize_size: bool,
@@ -175,7 +175,7 @@ impl EncodeJpeg {
         if !(0..=100).contains(&quality) {
             return Err(Status::invalid_argument(format!("quality must be in [0,100], got {quality}")));
         }
-        // The file has sixteen bits for each.
+        // The file has sixteen bits per channel.
         let (x, y) = (attrs.int("x_density")? as u16, attrs.int("y_density")? as u16);
         BoxedKernel::new(EncodeJpeg {
             format: attrs.string("format")?,
@@ -213,8 +213,8 @@ impl EncodeJpeg {
     }
 }
 
-/// Returns RGB pixels as luma and chroma, of which the latter is the mean of four pixels in each of them: the encoder takes one
-/// of the four.
+/// Returns RGB pixels as luma and chroma. The chroma of each pixel is the mean of its block of four, of which the encoder uses
+/// one.
 fn with_mean_chroma(pixels: &[u8], width: usize) -> Vec<u8> {
     let mut converted: Vec<u8> = Vec::with_capacity(pixels.len());
     for pixel in pixels.as_chunks::<3>().0 {
@@ -231,7 +231,7 @@ fn with_mean_chroma(pixels: &[u8], width: usize) -> Vec<u8> {
         let (upper, lower) = pair.split_at_mut(3 * width);
         for cell in 0..width.div_ceil(2) {
             let (left, right) = (cell * 2, (cell * 2 + 1).min(width - 1));
-            // Halves are rounded down and up in turn.
+            // Halves are rounded down and up alternately.
             let bias = 1 + cell as u32 % 2;
             for channel in 1..3 {
                 let sample = |row: &[u8], column: usize| u32::from(row[column * 3 + channel]);
@@ -240,7 +240,7 @@ fn with_mean_chroma(pixels: &[u8], width: usize) -> Vec<u8> {
                 let edge = 2 * (sample(upper, right) + below(right));
                 let sum = sample(upper, left) + below(left) + edge / 2;
                 let mean = ((sum + bias) >> 2) as u8;
-                // The last column is repeated beyond the picture, as it was before the mean was taken.
+                // The last column is repeated beyond the image, as before the mean was taken.
                 let last = if right + 1 == width { ((edge + bias) >> 2) as u8 } else { mean };
                 for row in [&mut *upper, &mut *lower] {
                     if !row.is_empty() {

@@ -53,7 +53,7 @@ fn glimpse_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What fills a window where it leaves the image.
+/// The fill values for parts of a window outside of the image.
 #[derive(Clone, Copy, PartialEq)]
 enum Noise {
     Uniform,
@@ -95,7 +95,7 @@ impl Glimpse {
         })
     }
 
-    /// Returns where a window starts along one axis.
+    /// Returns the start of a window along one axis.
     fn start(&self, offset: f32, size: usize, window: usize) -> i64 {
         let (size, window) = (size as f32, window as f32);
         let mut start = if self.normalized { offset * size } else { offset };

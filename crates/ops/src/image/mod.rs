@@ -1,4 +1,4 @@
-//! Images: batches of height, width and channels.
+//! Images: tensors of batch, height, width and channels.
 //!
 //! ```
 //! use graph::Graph;

@@ -1,4 +1,4 @@
-//! Windows that slide over images: ExtractImagePatches, ExtractVolumePatches.
+//! Sliding windows over images: ExtractImagePatches, ExtractVolumePatches.
 
 use crate::compose::{Gradients, binary, int_scalar, int_vector, reshape, shape_of, ternary, unary};
 use crate::movement::Movable;
@@ -71,7 +71,7 @@ fn volume_patches_gradient(args: &GradientArgs<'_>) -> Gradients {
     patches_gradient(args, "ExtractVolumePatches", 3)
 }
 
-/// Gives each element of the patches back to the pixel that it was taken from: patches of the pixels' numbers say which.
+/// Adds the gradient of each patch element to its pixel: patches of pixel numbers say which that is.
 fn patches_gradient(args: &GradientArgs<'_>, op: &str, spatial: i32) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None]) };
     let graph = grad.graph();
@@ -97,7 +97,7 @@ fn patches_gradient(args: &GradientArgs<'_>, op: &str, spatial: i32) -> Gradient
         }
     }
     let all = int_vector(graph, &[-1])?;
-    // Outside the images there is a zero, which becomes a number that no pixel has.
+    // Positions outside the images are zero, which must not be the number of a pixel.
     let sources = binary("Sub", &reshape(&sources.try_build()?.output(0), &all)?, &one)?;
     let swapped = int_vector(graph, &[1, 0, 2])?;
     let by_tap = reshape(&grad, &concat(&[&part(0, 1)?, &all, &part(spatial + 1, 1)?])?)?;
@@ -107,7 +107,7 @@ fn patches_gradient(args: &GradientArgs<'_>, op: &str, spatial: i32) -> Gradient
     Ok(vec![Some(back.into())])
 }
 
-/// How windows slide over the spatial axes.
+/// The window over the spatial axes.
 struct Windows {
     sizes: Vec<usize>,
     strides: Vec<usize>,
@@ -145,12 +145,12 @@ impl Windows {
         Ok(Windows { sizes, strides, rates, same: attrs.string("padding")? == "SAME" })
     }
 
-    /// Returns how many elements a window has.
+    /// Returns the number of elements of a window.
     fn taps(&self) -> usize {
         self.sizes.iter().product()
     }
 
-    /// Returns how many windows there are along an axis, and how far the first begins before the input does.
+    /// Returns the number of windows along an axis, and how far before the input the first one begins.
     fn place(&self, axis: usize, input: usize) -> Result<(usize, usize)> {
         let stride = self.strides[axis] as i64;
         let reach = (self.sizes[axis] as i64 - 1).saturating_mul(self.rates[axis] as i64).saturating_add(1);
@@ -189,7 +189,7 @@ impl Kernel for Patches {
         if shape.rank() != self.spatial + 2 {
             return Err(Status::invalid_argument(format!("input must be {}-dimensional{shape}", self.spatial + 2)));
         }
-        // A flat image is a volume of one plane.
+        // A flat image is a volume with a single plane.
         let mut plan = Plan { depth: shape.size(self.spatial + 1), ..Plan::default() };
         let mut sizes = vec![shape.dim(0)];
         for axis in 0..self.spatial {
@@ -214,7 +214,7 @@ impl Kernel for Patches {
     }
 }
 
-/// The numbers of the three spatial axes.
+/// The sizes along the three spatial axes.
 struct Plan {
     input: [usize; 3],
     output: [usize; 3],
@@ -232,7 +232,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Returns where in the input an element of a window lies along an axis.
+    /// Returns the input position of a window's element along an axis.
     fn source(&self, axis: usize, window: usize, tap: usize) -> Option<usize> {
         let place = (window * self.stride[axis] + tap * self.rate[axis]).checked_sub(self.before[axis])?;
         (place < self.input[axis]).then_some(place)

@@ -1,4 +1,4 @@
-//! Pixels of every type as single-precision numbers, and back.
+//! Conversion of pixels of all types to single precision, and back.
 
 use std::borrow::Cow;
 use tensor::{DType, Element, Result, Shape, Status, Tensor, bf16, f16};
@@ -23,7 +23,7 @@ pub(super) fn load(tensor: &Tensor) -> Result<Cow<'_, [f32]>> {
     }
 }
 
-/// Returns numbers as a tensor; whole numbers that don't fit wrap around.
+/// Converts floats to a tensor; integers that don't fit wrap around.
 pub(super) fn store(dtype: DType, shape: Shape, values: &[f64]) -> Result<Tensor> {
     fn fill<T: Element>(shape: Shape, values: &[f64], narrow: fn(f64) -> T) -> Result<Tensor> {
         Tensor::build::<T>(shape, |to| to.iter_mut().zip(values).for_each(|(to, &value)| *to = narrow(value)))
@@ -63,7 +63,7 @@ impl Sizes {
     }
 }
 
-/// Returns the height and width that an input holds.
+/// Returns the height and width in an input.
 pub(super) fn target_size(size: &Tensor) -> Result<(usize, usize)> {
     if !size.shape().is_vector() {
         return Err(Status::invalid_argument(format!("shape_t must be 1-dimensional{}", size.shape())));

@@ -1,4 +1,4 @@
-//! Images seen from another place: ImageProjectiveTransformV2, ImageProjectiveTransformV3.
+//! Projective transforms of images: ImageProjectiveTransformV2, ImageProjectiveTransformV3.
 
 use crate::compose::{Gradients, binary, int_scalar, int_vector, reshape, scalar, shape_of, ternary, unary};
 use graph::{Output, ShapeContext};
@@ -10,7 +10,7 @@ use numeric::parallel;
 use std::marker::PhantomData;
 use tensor::{Element, PartialShape, Result, Shape, Status, Tensor, f16};
 
-/// How many numbers a transform has; the ninth of its matrix is one.
+/// The number of coefficients of a transform; the ninth element of its matrix is one.
 const PARAMETERS: usize = 8;
 
 const ATTRS: &[&str] =
@@ -44,7 +44,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns images of the size `output_shape`, of which each point is that of the input to which its transform takes it.
+/// Returns images of size `output_shape` in which each point is that of the input to which its transform maps it.
 #[track_caller]
 pub fn image_projective_transform(
     images: &Output,
@@ -70,7 +70,7 @@ fn transform_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The gradient of an image is seen through the inverse transform.
+/// The gradient of an image is transformed by the inverse.
 fn transform_gradient(args: &GradientArgs<'_>) -> Gradients {
     let mut grads = vec![None; args.op.num_inputs()];
     let Some(grad) = args.grad(0) else { return Ok(grads) };
@@ -95,13 +95,13 @@ fn transform_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(grads)
 }
 
-/// What is there beyond the edge of an image.
+/// The fill mode beyond the edge of an image.
 #[derive(Clone, Copy)]
 enum FillMode {
     Constant,
-    /// The image again, mirrored at its edge.
+    /// The image, mirrored at its edge.
     Reflect,
-    /// The image again.
+    /// The image, repeated.
     Wrap,
     /// The pixels of the edge.
     Nearest,
@@ -122,7 +122,7 @@ impl FillMode {
         })
     }
 
-    /// Returns where in `0..len` a place that may lie beyond is found.
+    /// Maps a position that may be beyond the edge into `0..len`.
     fn inside(self, place: f32, len: usize) -> f32 {
         let (size, last) = (len as f32, len as f32 - 1.0);
         let beyond = place < 0.0 || place > last;
@@ -214,7 +214,7 @@ where
     }
 }
 
-/// Returns the sizes of what the inputs of both ops make.
+/// Returns the output sizes of both ops.
 fn sizes(context: &OpContext<'_>) -> Result<([usize; 4], [usize; 2])> {
     let (images, transforms, size) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let [batch, height, width, channels] = images.shape().to_usize()[..] else {
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Whatever number is given, the place is one of the image.
+    /// For every number, the position is in the image.
     #[test]
     fn no_place_is_outside() {
         for mode in [FillMode::Reflect, FillMode::Wrap, FillMode::Nearest] {

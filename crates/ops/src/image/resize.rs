@@ -1,7 +1,7 @@
 //! Resizing: ResizeBilinear, ResizeBicubic, ResizeArea, ResizeNearestNeighbor and their gradients.
 //!
-//! All but the nearest neighbour are the same sum with other weights: each row and each column of the result takes from a
-//! few rows and columns of the image, and the gradient gives back along the same weights.
+//! All except the nearest neighbour are the same sum with different weights: each row and each column of the result is computed
+//! from a few rows and columns of the image, and the gradient uses the same weights in reverse.
 
 use super::pixels::{Sizes, load, store, target_size};
 use crate::compose::{Gradients, constant, int_vector, ternary, unary};
@@ -127,21 +127,21 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// How the pixels of a resized image are made.
+/// The interpolation method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResizeMethod {
-    /// Each is taken from the four nearest.
+    /// Each pixel is computed from the four nearest.
     #[default]
     Bilinear,
-    /// Each is the nearest one.
+    /// Each pixel is the nearest one.
     NearestNeighbor,
-    /// Each is taken from the sixteen nearest.
+    /// Each pixel is computed from the sixteen nearest.
     Bicubic,
-    /// Each is the mean of those that it covers.
+    /// Each pixel is the mean of those that it covers.
     Area,
 }
 
-/// Returns images of another size, made as `method` says.
+/// Returns images resized by `method`.
 ///
 /// ```
 /// use ops::image::{ResizeMethod, resize_images};
@@ -162,25 +162,25 @@ pub fn resize_images(images: &Output, [height, width]: [i32; 2], method: ResizeM
     resize(op, images, height, width)
 }
 
-/// Returns images of another size, with each pixel taken from the four nearest.
+/// Returns images resized with bilinear interpolation.
 #[track_caller]
 pub fn resize_bilinear(images: &Output, height: i32, width: i32) -> Output {
     resize("ResizeBilinear", images, height, width)
 }
 
-/// Returns images of another size, with each pixel that of the nearest one.
+/// Returns images resized to the nearest neighbours.
 #[track_caller]
 pub fn resize_nearest_neighbor(images: &Output, height: i32, width: i32) -> Output {
     resize("ResizeNearestNeighbor", images, height, width)
 }
 
-/// Returns images of another size, with each pixel taken from the sixteen nearest.
+/// Returns images resized with bicubic interpolation.
 #[track_caller]
 pub fn resize_bicubic(images: &Output, height: i32, width: i32) -> Output {
     resize("ResizeBicubic", images, height, width)
 }
 
-/// Returns images of another size, with each pixel the mean of those that it covers.
+/// Returns images resized by area, with each pixel the mean of those that it covers.
 #[track_caller]
 pub fn resize_area(images: &Output, height: i32, width: i32) -> Output {
     resize("ResizeArea", images, height, width)
@@ -259,7 +259,7 @@ fn nearest_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(forward.into()), None])
 }
 
-/// Where a pixel of the result lies in the image.
+/// The mapping from positions of the result to the image.
 #[derive(Clone, Copy)]
 struct Scaling {
     align_corners: bool,
@@ -279,7 +279,7 @@ impl Scaling {
         Ok(scaling)
     }
 
-    /// Returns how many pixels of the image one of the result stands for.
+    /// Returns the number of image pixels per pixel of the result.
     fn scale(self, from: usize, to: usize) -> f32 {
         match self.align_corners && to > 1 {
             true => (from - 1) as f32 / (to - 1) as f32,
@@ -294,7 +294,7 @@ impl Scaling {
         }
     }
 
-    /// Returns the nearest pixel to each of the result.
+    /// Returns the nearest pixel for each of the result.
     fn nearest(self, from: usize, to: usize) -> Vec<usize> {
         let scale = self.scale(from, to);
         let nearest = |index: usize| {
@@ -310,10 +310,10 @@ impl Scaling {
     }
 }
 
-/// From which places of the image one place of the result is taken, and how much.
+/// The positions in the image from which a position of the result is computed, and their weights.
 pub(super) type Taps = Vec<(usize, f32)>;
 
-/// Makes the taps of all places along one axis.
+/// Computes the taps of all positions along one axis.
 type MakeTaps = fn(Scaling, usize, usize) -> Vec<Taps>;
 
 fn bilinear(scaling: Scaling, from: usize, to: usize) -> Vec<Taps> {
@@ -328,7 +328,7 @@ fn bilinear(scaling: Scaling, from: usize, to: usize) -> Vec<Taps> {
     (0..to).map(taps).collect()
 }
 
-/// The cubic that TensorFlow looks up in a table of so many steps.
+/// The number of steps of TensorFlow's table of the cubic.
 const CUBIC_STEPS: f32 = 1024.0;
 
 fn bicubic(scaling: Scaling, from: usize, to: usize) -> Vec<Taps> {
@@ -352,7 +352,7 @@ fn bicubic(scaling: Scaling, from: usize, to: usize) -> Vec<Taps> {
         let mut taps: Taps = Vec::with_capacity(4);
         for (offset, weight) in (-1..).zip(weights) {
             let inside = (place + offset).clamp(0, last);
-            // With true centers, what is outside the image doesn't count.
+            // With half-pixel centers, positions outside of the image don't count.
             let counts = !scaling.half_pixel_centers || inside == place + offset;
             taps.push((inside as usize, if counts { weight } else { 0.0 }));
         }
@@ -385,8 +385,8 @@ fn area(scaling: Scaling, from: usize, to: usize) -> Vec<Taps> {
     (0..to).map(taps).collect()
 }
 
-/// Refuses images that are too large for a tensor before anything is made for each of their rows; returns whether they have
-/// elements at all.
+/// Refuses images that are too large for a tensor before anything is allocated for each of their rows; returns whether they have
+/// elements.
 pub(super) fn check_target(target: Sizes, element_size: usize) -> Result<bool> {
     let shape = target.shape()?;
     if shape.num_bytes(element_size)? > tensor::tensor_bytes_max() {
@@ -433,7 +433,7 @@ impl Kernel for Resample {
     }
 }
 
-/// Returns images of another size, of which each row and each column is taken from those of its taps.
+/// Resamples images: each row and each column is computed from its taps.
 pub(super) fn resample(from: &[f32], sizes: Sizes, target: Sizes, rows: &[Taps], columns: &[Taps]) -> Result<Tensor> {
     Tensor::build::<f32>(target.shape()?, |to| {
         let row_length = target.width * sizes.channels;
@@ -453,7 +453,7 @@ pub(super) fn resample(from: &[f32], sizes: Sizes, target: Sizes, rows: &[Taps],
     })
 }
 
-/// Gives gradients of resampled images back along the taps.
+/// Distributes gradients of resampled images along the taps.
 pub(super) fn give_back(
     grads: &[f32],
     from: Sizes,
@@ -669,7 +669,7 @@ mod tests {
         for op in ["ResizeBicubic", "ResizeBilinear", "ResizeArea", "ResizeNearestNeighbor"] {
             let sizes = Tensor::vector(&[i32::MAX, i32::MAX]);
             assert!(run_op(op, attrs![], &[images(1, 1, &[1.0]), sizes]).is_err(), "{op}");
-            // Nothing to compute, however many rows there are of it.
+            // Nothing to compute, however many rows there are.
             let none = Tensor::from_slice::<f32>(&[0, 1, 1, 1], &[]).unwrap();
             let sizes = Tensor::vector(&[i32::MAX, 1]);
             let output = run_op(op, attrs![], &[none, sizes]).unwrap();

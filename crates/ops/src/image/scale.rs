@@ -1,4 +1,4 @@
-//! Resizing and moving with a choice of filters: ScaleAndTranslate and its gradient op.
+//! ScaleAndTranslate, which resizes and moves images with a choice of filters, and its gradient op.
 
 use super::pixels::{Sizes, load, store, target_size};
 use super::resize::{Taps, check_target, give_back, not_empty, resample};
@@ -68,7 +68,7 @@ fn scale_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(op.try_build()?.output(0).into()), None, None, None])
 }
 
-/// How much a pixel counts at a distance, and how far that reaches.
+/// A filter: the weight of a pixel by distance, and the filter's radius.
 struct Filter {
     weight: fn(f32) -> f32,
     radius: f32,
@@ -113,11 +113,11 @@ impl Filter {
         Ok(Filter { weight, radius, antialias: builder.attrs().bool("antialias")? })
     }
 
-    /// Returns from where each place of the result is taken along an axis.
+    /// Returns the taps of each position of the result along an axis.
     fn taps(&self, from: usize, to: usize, scale: f32, translation: f32) -> Vec<Taps> {
         let step = 1.0 / scale;
         let start = -step * translation;
-        // What is made smaller is blurred first, unless that isn't wanted.
+        // Images are blurred before they are reduced, unless antialiasing is off.
         let spread = if self.antialias { step.max(1.0) } else { 1.0 };
         let narrow = 1.0 / spread;
         let reach = self.radius * spread;
@@ -140,7 +140,7 @@ impl Filter {
         (0..to).map(taps).collect()
     }
 
-    /// Returns the taps of rows and columns as the inputs of a kernel say.
+    /// Returns the taps of rows and columns for a kernel's inputs.
     fn both(&self, context: &OpContext<'_>, from: Sizes, to: Sizes) -> Result<(Vec<Taps>, Vec<Taps>)> {
         let pair = |index: usize, name: &str| -> Result<[f32; 2]> {
             let input = context.input(index)?;

@@ -1,4 +1,4 @@
-//! The best of boxes that overlap: NonMaxSuppression in its versions, and NonMaxSuppressionWithOverlaps.
+//! NonMaxSuppression in its versions, and NonMaxSuppressionWithOverlaps: the best of overlapping boxes.
 
 use super::pixels::{load, store};
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, ShapeContext};
@@ -148,17 +148,17 @@ fn overlaps_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A box that may still be chosen.
+/// A candidate box.
 struct Candidate {
     score: f32,
     index: usize,
-    /// How many of the chosen boxes it has been compared with.
+    /// The number of selected boxes that it has been compared with.
     compared: usize,
 }
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Candidate) -> Ordering {
-        // Of equal scores the earlier box is better.
+        // Among equal scores the earlier box wins.
         let scores = self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal);
         scores.then(other.index.cmp(&self.index))
     }
@@ -180,9 +180,9 @@ impl Eq for Candidate {}
 
 #[derive(Default)]
 pub(super) struct Suppression {
-    /// Whether the first input says how much boxes overlap, rather than where they are.
+    /// Whether the first input has the overlaps of boxes rather than their positions.
     overlaps: bool,
-    /// When it is an attribute.
+    /// If it is an attribute.
     iou_threshold: Option<f32>,
     pad: bool,
     is_half: bool,
@@ -199,12 +199,12 @@ impl Suppression {
         })
     }
 
-    /// Rounds a number to what the type can hold.
+    /// Rounds a number to the type's precision.
     fn round(&self, value: f32) -> f32 {
         if self.is_half { f16::from_f32(value).to_f32() } else { value }
     }
 
-    /// Returns the part of two boxes' area that both cover.
+    /// Returns the intersection of two boxes over their union.
     pub(super) fn overlap(&self, boxes: &[[f32; 4]], i: usize, j: usize) -> f32 {
         let round = |value| self.round(value);
         let corners = |[a, b, c, d]: [f32; 4]| [a.min(c), b.min(d), a.max(c), b.max(d)];
@@ -220,7 +220,7 @@ impl Suppression {
         round(both / round(round(one_area + other_area) - both))
     }
 
-    /// Returns which boxes are chosen, with their scores.
+    /// Returns the selected boxes, with their scores.
     pub(super) fn select(
         &self,
         scores: &[f32],
@@ -323,7 +323,7 @@ impl Kernel for Suppression {
         let dtype = scores.dtype();
         let length = if self.pad { most } else { chosen.len() };
         let shape = Shape::vector(length);
-        // Refused here when there is no such memory.
+        // Refused here if there isn't enough memory.
         let indices = Tensor::build::<i32>(shape.clone(), |to| {
             let padding = to.len() - chosen.len();
             chosen.extend(std::iter::repeat_n(0, padding));

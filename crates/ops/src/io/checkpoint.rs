@@ -100,7 +100,7 @@ fn restore_v2_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     c.with_rank(1, 1)?;
     let specs = c.with_rank(2, 1)?;
     c.merged(1, 2)?;
-    // The slices tell the shapes, where they are constants.
+    // The slices determine the shapes, if they are constants.
     if let Some(value) = c.constant(2)
         && specs.is_fully_defined()
     {
@@ -128,7 +128,7 @@ fn scalar_inputs(c: &mut ShapeContext<'_>) -> Result<()> {
     shape::scalar(c)
 }
 
-/// What the first three inputs of a save or restore say.
+/// The first three inputs of a save or restore.
 struct Request {
     prefix: String,
     names: Vec<String>,
@@ -193,7 +193,7 @@ impl Kernel for SaveV2 {
             note_save(&request.prefix, bytes, started);
             return Ok(());
         }
-        // Until the step ends, which merges the parts, other savers must not take this one for a leftover.
+        // Until the step, which merges the parts, has ended, other savers must not take this one for a leftover.
         let part = Arc::new(Part { held: writer.finish_and_hold()?, prefix: request.prefix });
         note_save(&part.prefix, bytes, started);
         context.step().step_resources.create("", &part.prefix.clone(), part)
@@ -232,7 +232,7 @@ impl Kernel for RestoreV2 {
             return self.restore_slices(context, &request);
         }
         let reader = BundleReader::open(file_system(), &request.prefix)?;
-        // Everything is looked up first, so that a missing name is told before gigabytes are read.
+        // All names are looked up first, so that a missing one is reported before gigabytes are read.
         let mut missing = Vec::new();
         for name in &request.names {
             if !reader.contains(name)? {
@@ -270,7 +270,7 @@ impl Kernel for RestoreV2 {
 }
 
 impl RestoreV2 {
-    /// Restores from a checkpoint of the first format, as TensorFlow does when there is no index.
+    /// Restores from a checkpoint of the first format, as TensorFlow does if there is no index.
     fn restore_slices(&self, context: &mut OpContext<'_>, request: &Request) -> Result<()> {
         let reader = SliceReader::open(&*file_system(), &request.prefix)?;
         for (index, ((name, spec), &dtype)) in request.names.iter().zip(&request.specs).zip(&self.dtypes).enumerate() {

@@ -1,7 +1,7 @@
-//! [`Reader`]: the resource that reads records from the files whose names a queue gives it.
+//! [`Reader`]: the resource that reads records from files whose names come from a queue.
 //!
-//! Reads are served one after the other. One that needs another file asks the queue for its name and waits there, holding
-//! no thread; those behind it wait in line.
+//! Reads are served one at a time. A read that needs another file dequeues its name and waits there, without a thread; those
+//! behind it wait in line.
 
 use super::work::{ReaderKind, Work};
 use crate::data_flow::{DequeueMode, Queue};
@@ -23,7 +23,7 @@ pub(super) struct Reader {
 }
 
 struct State {
-    /// The file being read.
+    /// The current file.
     work: Option<Arc<Mutex<Source>>>,
     work_name: Bytes,
     work_started: i64,
@@ -31,30 +31,30 @@ struct State {
     records_produced: i64,
     line: VecDeque<Read>,
     next_id: u64,
-    /// The read for which a queue was asked for work and hasn't answered.
+    /// The read for which a pending dequeue was made.
     waits_for_queue: Option<u64>,
-    /// The read for which records are being read on a thread for files.
+    /// The read for which a file thread is reading records.
     waits_for_records: Option<u64>,
-    /// Someone serves the line, and will look again before leaving.
+    /// Whether the line is being served; the server checks it again before it stops.
     is_served: bool,
 }
 
-/// How much is read ahead: after so many bytes or records no more is.
+/// Reading ahead stops after this many bytes or records.
 const AHEAD_BYTES: usize = 256 << 10;
 const AHEAD_RECORDS: usize = 1024;
 
-/// A file that is being read, on threads for files.
+/// An open file, which file threads read.
 struct Source {
     kind: ReaderKind,
     name: Bytes,
     open: Option<Box<dyn Work>>,
-    /// How many records were read.
+    /// The number of records read.
     num_read: u64,
-    /// What was read and nobody has taken.
+    /// Records that were read but not returned.
     ahead: VecDeque<Ahead>,
 }
 
-/// What was read.
+/// An item read from a file.
 enum Ahead {
     /// A record, unless the file had no more, and whether it was the last.
     Record(Option<Record>, bool),
@@ -67,7 +67,7 @@ impl Source {
         Source { kind: kind.clone(), name: name.clone(), open: None, num_read: 0, ahead: VecDeque::new() }
     }
 
-    /// Reads some records, unless there are any. It fails when the one who asks wants it no more; others start where it was.
+    /// Reads some records, unless there are any. Fails if the read was cancelled; the next one continues at the same position.
     fn read_ahead(&mut self) -> Result<()> {
         let mut bytes = 0;
         while self.ahead.is_empty() || (bytes < AHEAD_BYTES && self.ahead.len() < AHEAD_RECORDS) {
@@ -107,7 +107,7 @@ impl Source {
         }
     }
 
-    /// Opens the file and passes over what was read of it.
+    /// Opens the file and skips the records that were read before.
     fn reopened(&self) -> Result<Box<dyn Work>> {
         let mut open = self.kind.open(&self.name)?;
         for _ in 0..self.num_read {
@@ -117,12 +117,12 @@ impl Source {
     }
 }
 
-/// How much a read wants.
+/// The amount that a read wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
     /// One record.
     One,
-    /// As many records as there are in the file, but no more than so many.
+    /// The remaining records of the file, up to this number.
     UpTo(usize),
 }
 
@@ -143,7 +143,7 @@ enum Progress {
     NeedsRecords(Arc<Mutex<Source>>),
 }
 
-/// A reader's state between two files, as it is saved.
+/// A reader's state between two files, in serialized form.
 #[derive(Clone, PartialEq, Message)]
 struct ReaderBaseState {
     #[prost(int64, tag = "1")]
@@ -177,7 +177,7 @@ impl Reader {
         &self.kind
     }
 
-    /// Reads records, and ends the node's work with them.
+    /// Reads records, which become the node's outputs.
     pub(super) fn read(self: &Arc<Self>, context: AsyncContext, queue: Arc<Queue>, amount: Amount) {
         let cancellation = context.step().cancellation.clone();
         let id = {
@@ -209,17 +209,17 @@ impl Reader {
         }
     }
 
-    /// Returns how many records were read.
+    /// Returns the number of records read.
     pub(super) fn records_produced(&self) -> i64 {
         self.state.lock().records_produced
     }
 
-    /// Returns how many files were read to their ends.
+    /// Returns the number of completely read files.
     pub(super) fn work_finished(&self) -> i64 {
         self.state.lock().work_finished
     }
 
-    /// Returns to the state of a new reader.
+    /// Resets the state to that of a new reader.
     pub(super) fn reset(&self) {
         let mut state = self.state.lock();
         state.work = None;
@@ -229,7 +229,7 @@ impl Reader {
         state.records_produced = 0;
     }
 
-    /// Returns the state as [`restore`](Reader::restore) takes it.
+    /// Returns the state for [`restore`](Reader::restore).
     pub(super) fn serialize(&self) -> Result<Bytes> {
         if !self.kind.can_save() {
             return Err(Status::unimplemented("Reader SerializeState"));
@@ -244,7 +244,7 @@ impl Reader {
         Ok(saved.encode_to_vec().into())
     }
 
-    /// Goes on where the reader was whose state this is.
+    /// Restores a saved state.
     pub(super) fn restore(&self, saved: &[u8]) -> Result<()> {
         if !self.kind.can_save() {
             return Err(Status::unimplemented("Reader RestoreState"));
@@ -317,7 +317,7 @@ impl Reader {
         }
         state.is_served = false;
         drop(state);
-        // Whoever takes the records may come back at once, so nothing is held here.
+        // The receiver of the records may return at once, so no lock is held here.
         for (read, result) in finished {
             read.finish(result);
         }
@@ -343,7 +343,7 @@ impl Reader {
         let read = move || source.lock().read_ahead();
         let done = move |result| reader.given_records(id, result);
         match self.kind {
-            // That is no file.
+            // That isn't a file name.
             ReaderKind::Identity => done(read()),
             _ => run_io(step, &self.name, read, done),
         }
@@ -370,7 +370,7 @@ impl Reader {
             state.waits_for_queue = None;
             match answer.and_then(|name| self.start_work(&mut state, &name)) {
                 Ok(()) => None,
-                // The read that asked may have been cancelled; then the next one asks for itself.
+                // The read that dequeued may have been cancelled; then the next one dequeues for itself.
                 Err(status) => state.position(id).and_then(|at| state.line.remove(at)).map(|read| (read, status)),
             }
         };
@@ -393,7 +393,7 @@ impl Reader {
     fn cancel(self: &Arc<Self>, id: u64) {
         let read = {
             let mut state = self.state.lock();
-            // The queue tells the one that waits there, and the threads for files do.
+            // The queue notifies the one that waits there, and the file threads do the same.
             if state.waits_for_queue == Some(id) || state.waits_for_records == Some(id) {
                 return;
             }
@@ -410,7 +410,7 @@ impl State {
         self.line.iter().position(|read| read.id == id)
     }
 
-    /// Reads what a read wants, as far as the file goes.
+    /// Reads as much as a read wants, as far as the file goes.
     fn advance(&mut self, read: &mut Read) -> Progress {
         let wanted = match read.amount {
             Amount::One => 1,
@@ -418,10 +418,10 @@ impl State {
         };
         while read.records.len() < wanted {
             let Some(work) = &self.work else {
-                // What a file gave isn't kept waiting for the next one.
+                // Records are not held back for the next file.
                 return if read.records.is_empty() { Progress::NeedsWork } else { Progress::Done(Ok(())) };
             };
-            // One that was cancelled may still be reading; then there is nothing ahead yet.
+            // A cancelled read may still be in progress; then nothing is read ahead yet.
             let ahead = work.try_lock().and_then(|mut source| source.ahead.pop_front());
             let (record, at_end) = match ahead {
                 Some(Ahead::Record(record, at_end)) => (record, at_end),
@@ -466,7 +466,7 @@ impl Read {
     }
 }
 
-/// Hands the queue's answer to the reader.
+/// Passes the queue's answer to the reader.
 struct Answer {
     reader: Arc<Reader>,
     id: u64,

@@ -1,6 +1,6 @@
-//! Ops on readers: making them, reading, and asking how far they are.
+//! Ops on readers: creating them, reading, and querying their progress.
 //!
-//! Each op has two versions, which differ in how they are given the reader: by a ref to two strings or by a resource.
+//! Each op has two versions, which take the reader as a ref to two strings or as a resource.
 
 use super::reader::{Amount, Reader};
 use super::work::ReaderKind;
@@ -120,15 +120,15 @@ const fn is_second_version(name: &str) -> bool {
     name.as_bytes()[name.len() - 1] == b'2'
 }
 
-/// TensorFlow says of the first versions only that there is no gradient.
+/// TensorFlow declares only the first versions as having no gradient.
 const fn gradient_of(name: &str) -> Gradient {
     if is_second_version(name) { Gradient::Unsupported } else { Gradient::NotDifferentiable }
 }
 
-/// How the records of a file are compressed.
+/// The compression of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// They are not.
+    /// None.
     #[default]
     None,
     /// With gzip.
@@ -154,26 +154,26 @@ pub fn tf_record_reader(graph: &Graph, compression: Compression) -> Output {
     graph.op("TFRecordReaderV2").attr("compression_type", compression.attr()).output()
 }
 
-/// Returns a reader of lines, without the first few.
+/// Returns a reader of lines, which skips the first lines.
 #[track_caller]
 pub fn text_line_reader(graph: &Graph, skip_header_lines: i64) -> Output {
     graph.op("TextLineReaderV2").attr("skip_header_lines", skip_header_lines).output()
 }
 
-/// Returns a reader of records of the same size, between a header and a footer.
+/// Returns a reader of fixed-length records, between a header and a footer.
 #[track_caller]
 pub fn fixed_length_record_reader(graph: &Graph, record_bytes: i64, header_bytes: i64, footer_bytes: i64) -> Output {
     let op = graph.op("FixedLengthRecordReaderV2").attr("record_bytes", record_bytes);
     op.attr("header_bytes", header_bytes).attr("footer_bytes", footer_bytes).output()
 }
 
-/// Returns a reader for which a file is a record.
+/// Returns a reader of which each file is one record.
 #[track_caller]
 pub fn whole_file_reader(graph: &Graph) -> Output {
     graph.op("WholeFileReaderV2").output()
 }
 
-/// Reads a record from the files whose names a queue gives; returns its key and its content.
+/// Reads a record from the files whose names are in a queue; returns its key and its value.
 #[track_caller]
 pub fn reader_read(reader: &Output, queue: &Output) -> (Output, Output) {
     let read = reader.graph().op("ReaderReadV2").input(reader).input(queue).build();
@@ -461,7 +461,7 @@ mod tests {
             setting.session.run(&setting.close, &[]).unwrap();
             let read = match hop {
                 0 => setting.read(&reader),
-                // The older op wants the older queue, so its records are read through a queue of its own.
+                // The older op needs the older queue, so its records are read through a separate one.
                 _ => {
                     let graph = &setting.session.graph;
                     let queue = graph.op("FIFOQueue").attr("component_types", &[DType::String][..]).output();

@@ -1,9 +1,9 @@
-//! RecordInput: batches of records from all files of a pattern, mixed, epoch after epoch.
+//! RecordInput: shuffled batches of records from all files of a pattern, epoch after epoch.
 //!
-//! The files of an epoch are shuffled and dealt to as many shards as `file_parallelism` says. Records go through a
-//! buffer in which each new one changes places with another; a batch takes from its end. TensorFlow fills the buffer
-//! from threads of its own, so that its order is only defined for a first epoch that the buffer takes as a whole, read
-//! by one shard: then it is the same here. Here the shards take turns, and whoever wants records reads them.
+//! The files of an epoch are shuffled and distributed to `file_parallelism` shards. Each new record is swapped with a random one
+//! of the buffer, and a batch takes records from the buffer's end. TensorFlow fills the buffer from its own threads, so its order
+//! is only defined for a first epoch that fits into the buffer and is read by one shard: then it is the same here. Here the
+//! shards take turns, and the requests for records read them.
 
 use crate::file_access::file_system;
 use crate::random::MersenneTwister;
@@ -39,7 +39,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(RecordInput::create)],
 }];
 
-/// How many records a shard reads before it puts them into the buffer.
+/// The number of records that a shard reads before it puts them into the buffer.
 const CHUNK_RECORDS: usize = 16;
 
 struct RecordInput {
@@ -54,7 +54,7 @@ impl RecordInput {
             value if value >= least => Ok(usize::try_from(value).unwrap_or(usize::MAX)),
             value => Err(Status::invalid_argument(format!("{name} must be at least {least}, got {value}"))),
         };
-        // TensorFlow waits forever with a buffer that holds nothing, or with nobody to read.
+        // TensorFlow waits forever if the buffer has no capacity, or nothing reads.
         let options = Options {
             file_pattern: attrs.string("file_pattern")?,
             seed: attrs.int("file_random_seed")? as u64,
@@ -94,13 +94,13 @@ struct Options {
     compression: CompressionType,
 }
 
-/// Gives records, one after the other and without end.
+/// Yields records without end.
 struct Yielder {
     options: Options,
     generator: MersenneTwister,
     epoch: i64,
     epoch_records: u64,
-    /// The shards that still have something, the one whose turn it is first.
+    /// The shards with records left, in the order of their turns.
     shards: VecDeque<Shard>,
     buffer: Vec<Bytes>,
     /// The first error, which is the answer from then on, as in TensorFlow.
@@ -112,7 +112,7 @@ struct Yielder {
 struct Shard {
     filenames: VecDeque<String>,
     reader: Option<RecordReader>,
-    /// What was read and isn't in the buffer yet.
+    /// The records that were read but aren't in the buffer yet.
     records: Vec<Bytes>,
 }
 
@@ -134,7 +134,7 @@ impl Yielder {
             return Err(status.clone());
         }
         loop {
-            // Not the fault of the files, so the next step may go on.
+            // The files aren't at fault, so the next step may continue.
             if let Some(status) = cancellation.status() {
                 return Err(status);
             }
@@ -149,13 +149,13 @@ impl Yielder {
         }
     }
 
-    /// Reads a little more, or returns a record when the buffer is full or the epoch has no more.
+    /// Reads a little more, or returns a record if the buffer is full or the epoch has no more.
     fn advance(&mut self) -> Result<Option<Bytes>> {
         if self.buffer.len() < self.options.buffer_records
             && let Some(mut shard) = self.shards.pop_front()
         {
             let more = shard.read_chunk(self.options.compression)?;
-            // Nobody takes the last, short chunk of a shard but this, so it stays until all of it has found room.
+            // Only this takes the last, short chunk of a shard, so it stays until all of it has found room.
             if shard.records.len() >= CHUNK_RECORDS || !more {
                 self.add(&mut shard.records);
             }
@@ -170,7 +170,7 @@ impl Yielder {
         }
     }
 
-    /// Puts records into the buffer, the last first, as long as there is room.
+    /// Moves records into the buffer, the last one first, as long as there is room.
     fn add(&mut self, records: &mut Vec<Bytes>) {
         while self.buffer.len() < self.options.buffer_records
             && let Some(record) = records.pop()
@@ -270,7 +270,7 @@ mod tests {
             write(&directory.path().join(format!("r{file}")), file * 20..file * 20 + 20);
         }
         let pattern = directory.path().join("r*").to_str().unwrap().to_owned();
-        // A buffer of everything, one that fills up, and one that mixes nothing.
+        // A buffer for everything, one that fills up, and one without any mixing.
         for buffer in [1000, 30, 1] {
             let session = TestSession::new();
             let batch = input(&session, &pattern, 25, buffer);

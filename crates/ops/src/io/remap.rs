@@ -1,4 +1,4 @@
-//! Warm starts with other vocabularies: GenerateVocabRemapping, LoadAndRemapMatrix.
+//! Warm starts with changed vocabularies: GenerateVocabRemapping, LoadAndRemapMatrix.
 
 use super::scalar_text;
 use crate::file_access::{Lines, file_system};
@@ -65,7 +65,7 @@ struct GenerateVocabRemapping {
     old_size: Option<usize>,
 }
 
-/// How much of a vocabulary is read at once.
+/// The read size of vocabulary files.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl GenerateVocabRemapping {
@@ -152,7 +152,7 @@ impl LoadAndRemapMatrix {
     }
 }
 
-/// Returns a remapping after checking that it is of the right length and takes nothing twice.
+/// Returns a remapping after checking its length, and that it uses nothing twice.
 fn remapping<'a>(tensor: &'a Tensor, name: &str, length: i64, size: i64) -> Result<&'a [i64]> {
     let places = tensor.as_slice::<i64>()?;
     if !tensor.shape().is_vector() || places.len() as i64 != length {

@@ -59,7 +59,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// The file's name is a scalar; the inputs before the tensors have an element for each of them.
+/// The file name is a scalar; the inputs before the tensors have an element for each of them.
 fn save_shape(c: &mut ShapeContext<'_>, first: usize) -> Result<()> {
     c.with_rank(0, 0)?;
     let tensors = c.num_inputs().saturating_sub(first) as i64;
@@ -74,7 +74,7 @@ fn restore_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     for input in 0..c.num_inputs() {
         c.with_rank(input, 0)?;
     }
-    // The slice tells the shape, where it is a constant.
+    // The slice determines the shape, if it is a constant.
     if c.num_inputs() == 3
         && let Some(value) = c.constant(2)
         && let [spec] = value.strings()?
@@ -98,7 +98,7 @@ fn single_text(context: &OpContext<'_>, index: usize, name: &str) -> Result<Stri
     }
 }
 
-/// Returns the first string of an input; TensorFlow doesn't mind more of them.
+/// Returns the first string of an input; TensorFlow ignores further ones.
 fn first_text(context: &OpContext<'_>, index: usize, name: &str) -> Result<String> {
     match context.input(index)?.strings()? {
         [text, ..] => Ok(String::from_utf8_lossy(text).into_owned()),
@@ -160,8 +160,8 @@ impl Kernel for Save {
     }
 }
 
-/// Restores a tensor or a slice of one. Which file to look into first is a hint that isn't needed: to know what a file
-/// holds, only its list of contents is read.
+/// Restores a tensor or a slice of one. The hint about which file to search first isn't needed: a file's contents are known from
+/// its table.
 struct Restore {
     dtype: DType,
 }

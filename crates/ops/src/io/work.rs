@@ -1,36 +1,36 @@
-//! The kinds of record that readers know, and how a file of each kind is read.
+//! The kinds of records, and how a file of each kind is read.
 
 use crate::file_access::{FixedLayout, FixedRecords, Lines, file_system};
 use bytes::Bytes;
 use storage::record::{CompressionType, RecordReader, RecordReaderOptions};
 use tensor::Result;
 
-/// How much of a file is read at once.
+/// The read size.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What a reader's files hold.
+/// The kind of records in a reader's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReaderKind {
-    /// The work itself is the record.
+    /// The file name itself is the record.
     Identity,
     /// Each file is one record.
     WholeFile,
     /// Each line is a record.
     TextLine { skip_header_lines: usize },
-    /// Records all have the same size.
+    /// Fixed-length records.
     FixedLength { layout: FixedLayout, compression: CompressionType },
     /// TFRecords.
     TfRecord(CompressionType),
 }
 
-/// A file that is being read.
+/// An open file.
 pub(super) trait Work: Send {
-    /// Returns the next record, if there is one, with its key; and whether that was the last.
+    /// Returns the next record with its key, if there is one, and whether it was the last.
     fn next(&mut self) -> Result<(Option<(Bytes, Bytes)>, bool)>;
 }
 
 impl ReaderKind {
-    /// Returns the name in messages.
+    /// Returns the name for messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             ReaderKind::Identity => "IdentityReader",
@@ -46,7 +46,7 @@ impl ReaderKind {
         matches!(self, ReaderKind::Identity | ReaderKind::WholeFile)
     }
 
-    /// Starts to read a file.
+    /// Opens a file.
     pub(super) fn open(&self, name: &Bytes) -> Result<Box<dyn Work>> {
         let path = String::from_utf8_lossy(name).into_owned();
         Ok(match self {

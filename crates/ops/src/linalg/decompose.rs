@@ -162,7 +162,7 @@ impl Process for Svd {
                     all_u.extend(u);
                     all_v.extend(v);
                 }
-                // What isn't finite has no decomposition, which the results say.
+                // A matrix that isn't finite has no decomposition; the results are NaN.
                 None => {
                     all_s.resize(all_s.len() + small, not_a_number);
                     if self.vectors {
@@ -258,7 +258,7 @@ mod tests {
         check_gradient(&[a.clone()], |_, x| svd(&x[0]).0);
         check_gradient(&[b.clone()], |_, x| svd(&x[0]).1);
         check_gradient(&[b.clone()], |_, x| svd(&x[0]).2);
-        // What reads only one triangle has its gradient symmetric, so the input is made so first.
+        // An op that reads only one triangle has a symmetric gradient, so the input is made symmetric first.
         let symmetric = |x: &Output| {
             let product = x.graph().op("MatMul").input(x).input(x).attr("transpose_b", true).output();
             x.graph().op("Add").input(&product).input(&product).output()

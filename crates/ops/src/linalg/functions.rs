@@ -40,13 +40,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the matrices that, multiplied by themselves, give the input.
+/// Returns the square roots of matrices.
 #[track_caller]
 pub fn matrix_square_root(input: &Output) -> Output {
     input.graph().op("MatrixSquareRoot").input(input).output()
 }
 
-/// Returns the matrices whose exponential is the input.
+/// Returns the logarithms of matrices.
 #[track_caller]
 pub fn matrix_logarithm(input: &Output) -> Output {
     input.graph().op("MatrixLogarithm").input(input).output()
@@ -59,7 +59,7 @@ fn same_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 }
 
 struct Function {
-    /// Where there is a way for real numbers.
+    /// The method for real numbers, if there is one.
     real: Option<fn(&[f64], usize) -> Vec<f64>>,
     complex: fn(&[Complex64], usize) -> Vec<Complex64>,
 }

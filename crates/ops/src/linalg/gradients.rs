@@ -12,7 +12,7 @@ fn matmul(a: &Output, b: &Output) -> Result<Output> {
     product(a, b, false, false)
 }
 
-/// Returns the product of two batches of matrices, each as it is or its adjoint.
+/// Returns the product of two batches of matrices, each of which may be replaced by its adjoint.
 fn product(a: &Output, b: &Output, adjoint_a: bool, adjoint_b: bool) -> Result<Output> {
     let op = a.graph().op("BatchMatMulV2").input(a).input(b).attr("adj_x", adjoint_a).attr("adj_y", adjoint_b);
     Ok(op.try_build()?.output(0))
@@ -48,7 +48,7 @@ fn band_part(x: &Output, lower: i64, upper: i64) -> Result<Output> {
     ternary("MatrixBandPart", x, &number(lower)?, &number(upper)?)
 }
 
-/// Returns matrices with a factor on their diagonals.
+/// Returns matrices with a scaled diagonal.
 fn scale_diagonal(x: &Output, factor: f64) -> Result<Output> {
     binary("MatrixSetDiag", x, &times(&unary("MatrixDiagPart", x)?, factor)?)
 }
@@ -188,7 +188,7 @@ pub(super) fn qr(args: &GradientArgs<'_>) -> Gradients {
     if rows >= columns {
         return Ok(vec![Some(qr_of_tall_matrices(&q, &r, &dq, &dr)?.into())]);
     }
-    // A wide matrix is a square one, which alone decides `q`, beside the rest, of which `r` is the product with `q`.
+    // A wide matrix consists of a square one, which alone determines `q`, and the rest, of which `r` is the product with `q`.
     let Ok(size) = i32::try_from(rows) else {
         return Err(Status::invalid_argument(format!("a matrix of {rows} rows is too large")));
     };
@@ -227,13 +227,13 @@ fn real(x: &Output) -> Result<Output> {
     Ok(x.graph().op("Real").input(x).attr("Tout", dtype).try_build()?.output(0))
 }
 
-/// Returns the inverse, or next to nothing where there is none.
+/// Returns the reciprocal, or nearly zero if there is none.
 fn safe_reciprocal(x: &Output) -> Result<Output> {
     let square = binary("Add", &binary("Mul", x, x)?, &scalar(x, 1e-20)?)?;
     binary("Mul", x, &unary("Reciprocal", &square)?)
 }
 
-/// Returns the inverses of the differences of all pairs, zero on the diagonal.
+/// Returns the reciprocals of the differences of all pairs, with zeros on the diagonal.
 fn inverse_differences(values: &Output) -> Result<Output> {
     let graph = values.graph();
     let row = binary("ExpandDims", values, &int_scalar(graph, -2)?)?;
@@ -283,7 +283,7 @@ pub(super) fn svd(args: &GradientArgs<'_>) -> Gradients {
     if args.op.attrs().bool("full_matrices")? && rows != columns {
         return Err(Status::unimplemented("svd gradient of full matrices that aren't square"));
     }
-    // The matrix is taken as a wide one; a tall one is turned.
+    // The matrix is treated as a wide one; a tall one is transposed.
     let turned = rows > columns;
     let (mut u, mut v) = (args.output(1), args.output(2));
     let (mut grad_u, mut grad_v) = (grad_or_zeros(args, 1)?, grad_or_zeros(args, 2)?);
@@ -357,19 +357,19 @@ fn diagonal_of_product(x: &Output, y: &Output) -> Result<Output> {
     binary("ExpandDims", &sums, &int_scalar(graph, -2)?)
 }
 
-/// Moves each row to the place of the one above it; the last becomes zero.
+/// Moves each row up by one; the last becomes zero.
 fn rows_up(x: &Output) -> Result<Output> {
     let zero = unary("ZerosLike", &part(x, (None, Some(1)), (None, None))?)?;
     concat(&[part(x, (Some(1), None), (None, None))?, zero], -2)
 }
 
-/// Moves each row to the place of the one below it; the first becomes zero.
+/// Moves each row down by one; the first becomes zero.
 fn rows_down(x: &Output) -> Result<Output> {
     let zero = unary("ZerosLike", &part(x, (None, Some(1)), (None, None))?)?;
     concat(&[zero, part(x, (None, Some(-1)), (None, None))?], -2)
 }
 
-/// Returns the rows and columns of matrices from one number to another, as `x[..., a:b, c:d]` does.
+/// Returns ranges of the rows and columns of matrices, as `x[..., a:b, c:d]` does.
 fn part(x: &Output, rows: (Option<i32>, Option<i32>), columns: (Option<i32>, Option<i32>)) -> Result<Output> {
     let graph = x.graph();
     let ends = |row: Option<i32>, column: Option<i32>| {
@@ -388,8 +388,8 @@ fn concat(parts: &[Output], axis: i32) -> Result<Output> {
     joined.attr("N", parts.len() as i64).try_build()?.try_output(0)
 }
 
-/// With `S` the root and `G` the gradient with respect to it, the gradient `X` fulfils `Sᵀ X + X Sᵀ = G`. That is linear in
-/// the elements of `X`, so it is solved as one system of equations per matrix.
+/// With `S` the root and `G` the gradient with respect to it, the gradient `X` satisfies `Sᵀ X + X Sᵀ = G`. That is linear in the
+/// elements of `X`, so it is solved as one system of equations per matrix.
 pub(super) fn matrix_square_root(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None]) };
     let root = args.output(0);

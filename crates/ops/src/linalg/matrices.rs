@@ -1,4 +1,4 @@
-//! What the kernels of this family share: matrices in double precision, and the shapes of batches of them.
+//! Common parts of this family's kernels: matrices in double precision, and the shapes of batches of them.
 
 use kernel::{BoxedKernel, Cost, Kernel, OpContext, ShapeContext};
 use num_complex::Complex64;
@@ -19,7 +19,7 @@ macro_rules! matrix_kernels {
 }
 pub(super) use matrix_kernels;
 
-/// The work of an op, for real and for complex numbers.
+/// The computation of an op, for real and for complex numbers.
 pub(super) trait Process: Send + Sync + 'static {
     fn run<F: Field>(&self, context: &mut OpContext<'_>, dtype: DType) -> Result<()>;
 }
@@ -77,7 +77,7 @@ impl<F: Field> Matrices<F> {
         Ok(matrices)
     }
 
-    /// Returns the matrices one by one; all that are empty count as none.
+    /// Returns the matrices one by one; there are none if they are empty.
     pub(super) fn each(&self) -> impl Iterator<Item = &[F]> {
         self.values.chunks_exact((self.rows * self.columns).max(1))
     }
@@ -136,7 +136,7 @@ pub(super) fn matrix_dims(c: &ShapeContext<'_>, index: usize) -> Result<(Partial
     })
 }
 
-/// Returns what two sizes say together.
+/// Returns the merged information of two sizes.
 pub(super) fn merged_dim(a: Option<i64>, b: Option<i64>) -> Result<Option<i64>> {
     Ok(PartialShape::new(&[a]).merge(&PartialShape::new(&[b]))?.dim(0))
 }

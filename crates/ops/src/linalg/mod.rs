@@ -1,4 +1,4 @@
-//! Decompositions of matrices and what is solved with them. Every op works on the last two dimensions.
+//! Matrix decompositions and linear systems. Every op works on the last two dimensions.
 //!
 //! ```
 //! use graph::Graph;

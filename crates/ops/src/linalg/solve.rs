@@ -1,4 +1,4 @@
-//! Systems of equations and determinants: Cholesky, MatrixInverse, MatrixDeterminant, LogMatrixDeterminant, MatrixSolve,
+//! Linear systems and determinants: Cholesky, MatrixInverse, MatrixDeterminant, LogMatrixDeterminant, MatrixSolve,
 //! MatrixTriangularSolve, MatrixSolveLs, Lu.
 
 use super::gradients;
@@ -122,7 +122,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the lower triangle whose product with its adjoint is the input.
+/// Returns the lower triangular factor of the Cholesky decomposition.
 #[track_caller]
 pub fn cholesky(input: &Output) -> Output {
     input.graph().op("Cholesky").input(input).output()
@@ -140,13 +140,13 @@ pub fn matrix_determinant(input: &Output) -> Output {
     input.graph().op("MatrixDeterminant").input(input).output()
 }
 
-/// Returns what `matrix` must be multiplied with to give `rhs`.
+/// Returns the solution of `matrix * x = rhs`.
 #[track_caller]
 pub fn matrix_solve(matrix: &Output, rhs: &Output) -> Output {
     matrix.graph().op("MatrixSolve").input(matrix).input(rhs).output()
 }
 
-/// Returns what the lower triangle of `matrix` must be multiplied with to give `rhs`.
+/// Returns the solution of `matrix * x = rhs` for the lower triangle of `matrix`.
 #[track_caller]
 pub fn matrix_triangular_solve(matrix: &Output, rhs: &Output) -> Output {
     matrix.graph().op("MatrixTriangularSolve").input(matrix).input(rhs).output()
@@ -206,7 +206,7 @@ impl Process for Cholesky {
         let mut matrices = Matrices::<F>::square_input(context, 0)?;
         let size = matrices.rows;
         for matrix in matrices.values.chunks_exact_mut((size * size).max(1)) {
-            // What isn't definite has no factor, which the result says.
+            // A matrix that isn't positive definite has no factor; the result is NaN.
             if !linalg::cholesky(matrix, size) {
                 for (place, value) in matrix.iter_mut().enumerate() {
                     *value = if place % size > place / size { F::zero() } else { F::from_real(f64::NAN) };
@@ -260,7 +260,7 @@ impl Process for Solve {
     }
 }
 
-/// Returns whether factors have a pivot in every row that one can divide by.
+/// Returns whether the factors have a nonzero pivot in every row.
 fn has_pivots<F: Field>(factors: &[F], size: usize) -> bool {
     (0..size).all(|place| factors[place * size + place].magnitude() > 0.0)
 }
@@ -350,7 +350,7 @@ impl Process for TriangularSolve {
     }
 }
 
-/// Returns which matrix of a batch belongs to an index in the batch to which it is broadcast.
+/// Returns the matrix of a batch for an index in the batch to which it is broadcast.
 fn place(index: usize, batch: &Shape, own: &Shape) -> usize {
     let (mut rest, mut stride, mut found) = (index, 1, 0);
     for axis in (0..batch.rank()).rev() {
@@ -405,7 +405,7 @@ impl Process for LeastSquares {
     }
 }
 
-/// Solves the normal equations, which are small on the shorter side of the matrix.
+/// Solves the normal equations, in the smaller of the matrix's two dimensions.
 fn regularized<F: Field>(
     matrix: &[F],
     rhs: &[F],
@@ -432,7 +432,7 @@ fn regularized<F: Field>(
     Some(if tall { solution } else { linalg::product(&turned, &solution, unknowns, rows, columns) })
 }
 
-/// Returns the shortest of the best solutions, whatever the rank.
+/// Returns the least-squares solution of minimum norm, for any rank.
 fn shortest<F: Field>(matrix: &[F], rhs: &[F], (rows, unknowns, columns): (usize, usize, usize)) -> Option<Vec<F>> {
     let small = rows.min(unknowns);
     let (values, u, v) = linalg::singular_values(matrix, rows, unknowns, true, false)?;

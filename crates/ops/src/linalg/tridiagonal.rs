@@ -1,4 +1,4 @@
-//! Matrices of three diagonals: TridiagonalSolve, TridiagonalMatMul.
+//! Tridiagonal matrices: TridiagonalSolve, TridiagonalMatMul.
 
 use super::gradients;
 use super::matrices::{Matrices, Process, matrix_kernels, store};
@@ -83,7 +83,7 @@ impl Process for Solve {
                     true => solve_pivoting(three, size, rhs, columns),
                     false => solve_plainly(three, size, rhs, columns),
                 };
-                // What has no solution says so in the result.
+                // Without a solution, the result is not finite.
                 if solved.is_none() {
                     rhs.fill(F::from_real(f64::NAN));
                 }
@@ -106,7 +106,7 @@ fn eliminate<F: Field>(rhs: &mut [F], columns: usize, from: usize, to: usize, fa
     }
 }
 
-/// Swaps neighbouring rows where the lower one has the larger pivot, which fills a second diagonal above.
+/// Swaps adjacent rows if the lower one has the larger pivot, which fills a second diagonal above.
 fn solve_pivoting<F: Field>(three: &[F], size: usize, rhs: &mut [F], columns: usize) -> Option<()> {
     let (above, rest) = three.split_at(size);
     let (middle, below) = rest.split_at(size);

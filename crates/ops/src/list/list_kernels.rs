@@ -43,7 +43,7 @@ impl Kernel for ListKernel {
     }
 }
 
-/// Returns what an input says of elements: sizes, or -1 for any shape.
+/// Returns the element shape in an input: sizes, or -1 for any shape.
 fn shape_input(context: &OpContext<'_>, index: usize) -> Result<PartialShape> {
     let sizes = context.input(index)?;
     if sizes.shape().is_scalar() {
@@ -91,7 +91,7 @@ fn at_least_vector(tensor: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Returns the only element of an input, or an error that `problem` words for its shape.
+/// Returns the only element of an input; for another shape, `problem` formats the error.
 fn only_number(context: &OpContext<'_>, index: usize, problem: &str) -> Result<i32> {
     match context.slice::<i32>(index)? {
         [number] => Ok(*number),
@@ -115,7 +115,7 @@ pub(super) fn reserve(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Adds an element at the end; `whose` says which of several lists it is.
+/// Appends an element; `whose` says which of several lists it is.
 fn push(list: &mut TensorList, element: Tensor, whose: &str) -> Result<()> {
     if !list.element_shape.is_compatible_with(element.shape()) {
         return Err(Status::invalid_argument(format!(
@@ -198,7 +198,7 @@ pub(super) fn pop_back(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()>
     Ok(())
 }
 
-/// Returns an element; one that was never set is zeros, when its shape is known.
+/// Returns an element; one that was never set is zeros, if its shape is known.
 fn element(list: &TensorList, index: usize, wanted: &PartialShape) -> Result<Tensor> {
     if let Some(Some(element)) = list.elements.get(index) {
         return Ok(element.clone());
@@ -272,7 +272,7 @@ pub(super) fn element_shape(attrs: &Attrs, context: &mut OpContext<'_>) -> Resul
     Ok(())
 }
 
-/// Puts elements of a known shape together along a new first axis.
+/// Stacks elements of a known shape along a new first axis.
 fn stacked(list: &TensorList, indices: &[usize], shape: &Shape) -> Result<Tensor> {
     let parts: Vec<Tensor> = indices.iter().map(|&index| list.element_or_zeros(index, shape)).collect::<Result<_>>()?;
     let parts: Vec<&Tensor> = parts.iter().collect();
@@ -355,8 +355,8 @@ pub(super) fn from_tensor(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<
     Ok(())
 }
 
-/// Puts rows of a tensor into places of a list, which grows as far as needed. As in TensorFlow, who calls has compared the shapes
-/// if anybody does.
+/// Puts rows of a tensor into positions of a list, which grows as needed. As in TensorFlow, comparing the shapes is up to the
+/// caller.
 fn put(list: &mut TensorList, tensor: &Tensor, indices: &[i32]) -> Result<()> {
     let elements = rows(tensor)?;
     if elements.len() != indices.len() {
@@ -527,7 +527,7 @@ pub(super) fn concat(attrs: &Attrs, context: &mut OpContext<'_>) -> Result<()> {
              {inner}"
         )));
     }
-    // The rows of elements that were never set: as many as asked for, or as all others have.
+    // The rows of elements that were never set: as many as requested, or as in all others.
     let mut first_dim = if is_second_version { shape.dim(0) } else { None };
     if !list.element_shape.is_fully_defined() {
         let asked_for = first_dim;

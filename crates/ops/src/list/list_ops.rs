@@ -1,4 +1,4 @@
-//! Ops on lists of tensors: EmptyTensorList, TensorListPushBack, TensorListStack and their kin.
+//! Ops on lists of tensors: EmptyTensorList, TensorListPushBack, TensorListStack and others.
 
 use super::gradients;
 use super::list_kernels as kernels;
@@ -229,20 +229,20 @@ pub fn empty_tensor_list(element_shape: &Output, max_num_elements: &Output, elem
         .output()
 }
 
-/// Returns a list of so many elements, which read as zeros.
+/// Returns a list of this many elements, which read as zeros.
 #[track_caller]
 pub fn tensor_list_reserve(element_shape: &Output, num_elements: &Output, element_dtype: DType) -> Output {
     let graph: &Graph = element_shape.graph();
     graph.op("TensorListReserve").input(element_shape).input(num_elements).attr("element_dtype", element_dtype).output()
 }
 
-/// Returns the list with another element at its end.
+/// Returns the list with an element appended.
 #[track_caller]
 pub fn tensor_list_push_back(list: &Output, tensor: &Output) -> Output {
     list.graph().op("TensorListPushBack").input(list).input(tensor).output()
 }
 
-/// Returns the list with another element in some place.
+/// Returns the list with one element replaced.
 #[track_caller]
 pub fn tensor_list_set_item(list: &Output, index: &Output, item: &Output) -> Output {
     list.graph().op("TensorListSetItem").input(list).input(index).input(item).output()
@@ -268,13 +268,13 @@ pub fn tensor_list_stack(list: &Output, element_shape: &Output, element_dtype: D
     op.attr("element_dtype", element_dtype).output()
 }
 
-/// Returns how many elements a list has.
+/// Returns the number of elements of a list.
 #[track_caller]
 pub fn tensor_list_length(list: &Output) -> Output {
     list.graph().op("TensorListLength").input(list).output()
 }
 
-/// What the graph knows of a list's elements travels along its handle.
+/// The handle carries the inferred shape of a list's elements.
 fn known(c: &ShapeContext<'_>, index: usize) -> Option<DTypeAndShape> {
     c.input_handles.get(index).and_then(|handle| handle.first()).cloned()
 }
@@ -285,7 +285,7 @@ fn set_known(c: &mut ShapeContext<'_>, index: usize, shape: PartialShape) -> Res
     Ok(())
 }
 
-/// Returns what an input says of elements: sizes, or -1 for any shape.
+/// Returns the element shape in an input: sizes, or -1 for any shape.
 fn shape_argument(c: &ShapeContext<'_>, index: usize) -> Result<PartialShape> {
     if c.input(index).rank() == Some(0) {
         return Ok(PartialShape::unknown());
@@ -293,7 +293,7 @@ fn shape_argument(c: &ShapeContext<'_>, index: usize) -> Result<PartialShape> {
     c.constant_as_shape(index)
 }
 
-/// Returns what a list and an argument together say of elements.
+/// Returns the merged element shape of a list and an argument.
 fn element_shape(c: &ShapeContext<'_>, list: usize, argument: Option<usize>) -> Result<PartialShape> {
     let mut shape = PartialShape::unknown();
     if let Some(list) = known(c, list) {

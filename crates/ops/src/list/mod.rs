@@ -1,4 +1,4 @@
-//! Lists of tensors, which are values: an op that changes a list makes another one.
+//! Lists of tensors, which are values: an op that changes a list creates another one.
 //!
 //! ```
 //! use graph::Graph;

@@ -11,27 +11,27 @@ use tensor::{
 
 const TYPE_NAME: &str = "tensorflow::TensorList";
 
-/// No list is longer.
+/// The longest list.
 pub(super) const MAX_ELEMENTS: usize = 1 << 28;
 
 /// A list of tensors of one type.
 #[derive(Clone)]
 pub(super) struct TensorList {
     pub dtype: DType,
-    /// What every element's shape must agree with.
+    /// The shape that every element must be compatible with.
     pub element_shape: PartialShape,
-    /// How many elements there may be; below zero means any number.
+    /// The most elements; a negative number means no limit.
     pub max_num_elements: i64,
-    /// Elements that were never set are nothing, and read as zeros.
+    /// Elements that were never set are `None`, and read as zeros.
     pub elements: Vec<Option<Tensor>>,
-    /// For the list itself; what its elements hold is charged on its own.
+    /// The charge for the list itself; its elements are charged separately.
     pub charge: Charge,
 }
 
-/// Shared by all who hold the list, so that its only owner may change it in place.
+/// Shared by all copies of the list, so that a sole owner may change it in place.
 struct ListVariant(Arc<TensorList>);
 
-/// Returns how TensorFlow tells of a variant that is no list.
+/// Returns TensorFlow's description of a variant that isn't a list.
 fn described(variant: &Variant) -> String {
     match variant {
         Variant::Empty => "Variant<type: int value: 0>".to_owned(),
@@ -69,7 +69,7 @@ impl TensorList {
         Variant::new(ListVariant(Arc::new(self)))
     }
 
-    /// Returns the list of a scalar, for reading.
+    /// Returns the list in a scalar, for reading.
     pub(super) fn of(tensor: &Tensor) -> Result<Arc<TensorList>> {
         if !tensor.shape().is_scalar() {
             return Err(Status::invalid_argument(format!("Input list must be a scalar saw: {}", tensor.shape())));
@@ -90,7 +90,7 @@ impl TensorList {
         }
     }
 
-    /// Takes the list of a scalar, to be changed; nothing is copied when nobody else holds it.
+    /// Takes the list in a scalar, for writing; it is copied only if it is shared.
     pub(super) fn take(mut tensor: Tensor) -> Result<TensorList> {
         let shared = TensorList::of(&tensor)?;
         if tensor.is_unique() {
@@ -110,12 +110,12 @@ impl TensorList {
         )))
     }
 
-    /// Returns what is known of the shape of elements from the list, and from what was asked for.
+    /// Returns the merged element shape of the list and a requested shape.
     pub(super) fn declared_shape(&self, wanted: &PartialShape) -> Result<PartialShape> {
         merged(wanted, &self.element_shape)
     }
 
-    /// Returns what is known of the shape of elements, also from those of them that are set.
+    /// Returns the element shape, merged with those of the elements that are set.
     pub(super) fn merged_shape(
         &self,
         wanted: &PartialShape,
@@ -132,7 +132,7 @@ impl TensorList {
         Ok(shape)
     }
 
-    /// Returns an element that may never have been set; `shape` is its shape then.
+    /// Returns an element; `shape` is its shape if it was never set.
     pub(super) fn element_or_zeros(&self, index: usize, shape: &Shape) -> Result<Tensor> {
         match self.elements.get(index).and_then(Option::as_ref) {
             Some(element) => Ok(element.clone()),
@@ -152,7 +152,7 @@ impl TensorList {
     }
 }
 
-/// Returns what two shapes say together, or TensorFlow's words for why they can't both be.
+/// Returns the merged information of two shapes, or TensorFlow's error if they are incompatible.
 pub(super) fn merged(a: &PartialShape, b: &PartialShape) -> Result<PartialShape> {
     a.merge(b).map_err(|_| {
         Status::invalid_argument(match (a.rank(), b.rank()) {

@@ -1,16 +1,16 @@
-//! Sums and zeros of variants: lists and optionals, also within each other. The gradients of loops and conditionals need them.
+//! Sums and zeros of variants: lists and optionals, also nested. The gradients of loops and conditionals need them.
 
 use super::tensor_list::TensorList;
 use crate::dataset::{new_optional, optional_of};
 use tensor::{DType, Result, Status, Tensor, Variant};
 
-/// How many variants may lie within each other; what was made by an op lies no deeper than its graph is long.
+/// The most nested variants. Variants made by ops are no deeper than their graph.
 const NESTING_MAX: usize = 64;
 
-/// Adds two tensors that are no variants.
+/// Adds two tensors that aren't variants.
 pub(crate) type Add = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
-/// Returns a variant of zeros in the shape of another.
+/// Returns zeros in the form of another variant.
 pub(crate) fn zeros_like_variant(variant: &Variant) -> Result<Variant> {
     zeros_within(variant, 0)
 }

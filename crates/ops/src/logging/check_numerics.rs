@@ -1,4 +1,4 @@
-//! Checks that a tensor holds numbers: CheckNumerics, CheckNumericsV2.
+//! Checks that a tensor has no NaN or infinity: CheckNumerics, CheckNumericsV2.
 
 use crate::compose::{Gradients, unary_gradient};
 use graph::Output;
@@ -37,13 +37,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the tensor, and fails the step when it holds an infinity or something that is no number.
+/// Returns the tensor, and fails the step if it contains an infinity or NaN.
 #[track_caller]
 pub fn check_numerics(tensor: &Output, message: &str) -> Output {
     tensor.graph().op("CheckNumerics").input(tensor).attr("message", message).output()
 }
 
-/// The gradient is checked in its turn.
+/// The gradient is checked as well.
 fn check_gradient(args: &GradientArgs<'_>) -> Gradients {
     let message = args.op.attrs().string("message")?;
     let message = format!("Not a number (NaN) or infinity (Inf) values detected in gradient. {message}");
@@ -55,7 +55,7 @@ fn check_gradient(args: &GradientArgs<'_>) -> Gradients {
 
 struct CheckNumerics<T> {
     message: String,
-    /// Whether the error tells the two infinities apart.
+    /// Whether the error distinguishes the two infinities.
     tells_signs: bool,
     element: PhantomData<T>,
 }
@@ -69,7 +69,7 @@ impl<T: Element + Float> CheckNumerics<T> {
         })
     }
 
-    /// Names what is in `values` besides numbers.
+    /// Names the kinds of non-finite values in `values`.
     fn complaint(&self, values: &[T]) -> String {
         let has_nan = values.iter().any(|value| value.is_nan());
         let has_infinity =
@@ -91,7 +91,7 @@ impl<T: Element + Float> CheckNumerics<T> {
 impl<T: Element + Float> Kernel for CheckNumerics<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let values = context.slice::<T>(0)?;
-        // Without an early end, so that the loop can use vector instructions: numbers are what is expected.
+        // Without an early exit, so that the loop can be vectorized: usually all values are finite.
         if !values.iter().fold(true, |all, value| all & value.is_finite()) {
             return Err(Status::invalid_argument(format!(
                 "{} : Tensor had {} values",

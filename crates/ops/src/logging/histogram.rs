@@ -25,7 +25,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(|_| BoxedKernel::new(HistogramSummary))],
 }];
 
-/// Returns a summary of how values are distributed.
+/// Returns a summary of the distribution of values.
 #[track_caller]
 pub fn histogram_summary(tag: &str, values: &Output) -> Output {
     let graph = values.graph();
@@ -33,7 +33,7 @@ pub fn histogram_summary(tag: &str, values: &Output) -> Output {
     graph.op("HistogramSummary").input(&tag).input(values).output()
 }
 
-/// The upper limits of the buckets: each 10% above the one before, from 10⁻¹² to 10²⁰, and the same below zero.
+/// The upper limits of the buckets: each 10% above the previous one, from 10⁻¹² to 10²⁰, and the same below zero.
 static LIMITS: LazyLock<Vec<f64>> = LazyLock::new(|| {
     let mut positive = Vec::new();
     let mut limit = 1.0e-12;
@@ -70,7 +70,7 @@ impl Histogram {
         self.proto.sum_squares += value * value;
     }
 
-    /// Returns the message; runs of empty buckets are one.
+    /// Returns the message; runs of empty buckets are merged.
     pub(crate) fn into_proto(mut self) -> HistogramProto {
         let mut index = 0;
         while index < self.buckets.len() {

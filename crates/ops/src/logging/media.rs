@@ -1,4 +1,4 @@
-//! Pictures and sounds in summaries: ImageSummary, AudioSummary, AudioSummaryV2.
+//! Images and audio in summaries: ImageSummary, AudioSummary, AudioSummaryV2.
 
 use super::summary::{serialized, tag_of};
 use crate::signal::encode_samples;
@@ -62,7 +62,7 @@ pub fn image_summary(tag: &str, images: &Output, max_outputs: i64) -> Output {
     graph.op("ImageSummary").input(&tag).input(images).attr("max_images", max_outputs).output()
 }
 
-/// Returns a summary of up to `max_outputs` sounds (batch, frames, channels).
+/// Returns a summary of up to `max_outputs` audio clips (batch, frames, channels).
 #[track_caller]
 pub fn audio_summary(tag: &str, sounds: &Output, sample_rate: f32, max_outputs: i64) -> Output {
     let graph = sounds.graph();
@@ -83,7 +83,7 @@ fn at_most(builder: &KernelBuilder<'_>, attr: &str) -> Result<usize> {
 
 struct ImageSummary {
     max_images: usize,
-    /// What stands for pixels that aren't numbers, by channel.
+    /// The replacement for pixels that aren't finite, by channel.
     bad_color: Vec<u8>,
 }
 
@@ -100,14 +100,14 @@ impl ImageSummary {
         BoxedKernel::new(ImageSummary { max_images: at_most(builder, "max_images")?, bad_color })
     }
 
-    /// Maps the pixels of a picture to bytes: values that are all positive to 0 up to 255, others to 128 ± 127. All of it in
-    /// the precision of the pixels: what TensorFlow cuts to whole numbers is often just one.
+    /// Maps the pixels of an image to bytes: values that are all positive to 0 up to 255, others to 128 ± 127. Everything is in
+    /// the precision of the pixels: what TensorFlow truncates to integers is often just one.
     fn normalized<T: Float>(&self, pixels: &[T], depth: usize) -> Vec<u8> {
         let number = |value: f64| T::from(value).unwrap_or_else(T::zero);
         let is_finite = |pixel: &[T]| pixel.iter().all(|value| value.is_finite());
         let finite = || pixels.chunks_exact(depth).filter(|pixel| is_finite(pixel)).flatten().copied();
         let (low, high) = (finite().fold(T::infinity(), T::min), finite().fold(T::neg_infinity(), T::max));
-        // Below this a picture counts as black.
+        // Below this an image counts as black.
         let black = number(1e-6);
         let (scale, offset) = if low < T::zero() {
             let largest = low.abs().max(high.abs());
@@ -126,7 +126,7 @@ impl ImageSummary {
         bytes
     }
 
-    /// Returns the bytes of the picture that `range` of the elements is.
+    /// Returns the bytes of the image in `range` of the elements.
     fn bytes<T: Element + Float>(&self, images: &Tensor, range: Range<usize>, depth: usize) -> Result<Vec<u8>> {
         Ok(self.normalized(&images.as_slice::<T>()?[range], depth))
     }
@@ -184,7 +184,7 @@ impl Kernel for ImageSummary {
     }
 }
 
-/// Encodes a picture of 1 (grey), 3 (RGB) or 4 (RGBA) bytes for each pixel.
+/// Encodes an image of 1 (gray), 3 (RGB) or 4 (RGBA) bytes per pixel.
 fn encode_png(bytes: &[u8], width: u32, height: u32, depth: usize) -> Result<Vec<u8>> {
     let failed = |error: png::EncodingError| Status::internal(format!("Error while encoding PNG: {error}"));
     if width == 0 || height == 0 {
@@ -205,7 +205,7 @@ fn encode_png(bytes: &[u8], width: u32, height: u32, depth: usize) -> Result<Vec
 }
 
 struct AudioSummary {
-    /// The rate when an attribute says it.
+    /// The rate if it is an attribute.
     sample_rate: Option<f32>,
     max_outputs: usize,
 }

@@ -1,4 +1,4 @@
-//! What nodes tell people: assertions, printed values and summaries.
+//! Output for people: assertions, printed values and summaries.
 //!
 //! ```
 //! use graph::Graph;

@@ -1,4 +1,4 @@
-//! What nodes say to people: Assert, Print, PrintV2; and the time: Timestamp.
+//! Output for people: Assert, Print, PrintV2; and the time: Timestamp.
 
 use super::summarize::summarize_value;
 use crate::compose::Gradients;
@@ -63,7 +63,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Fails the step when a condition is false; the error shows the data.
+/// Fails the step if a condition is false; the error shows the data.
 #[track_caller]
 pub fn assert_true(condition: &Output, data: &[Output]) -> Operation {
     condition.graph().op("Assert").input(condition).inputs(data).build()
@@ -115,7 +115,7 @@ impl Kernel for Assert {
 struct Print {
     message: String,
     summarize: i64,
-    /// How many times it still prints; negative is without end.
+    /// The number of further prints; a negative one means no limit.
     left: AtomicI64,
 }
 
@@ -155,7 +155,7 @@ impl Kernel for Print {
     }
 }
 
-/// Where `PrintV2` writes to.
+/// The destination of `PrintV2`.
 enum Stream {
     Log(&'static str),
     File(String),

@@ -1,8 +1,8 @@
-//! Values as people read them: the first elements of a tensor in nested brackets, numbers as TensorFlow writes them.
+//! Display of values: the first elements of a tensor in nested brackets, with numbers as TensorFlow writes them.
 
 use tensor::{DType, Element, Result, Tensor, bf16, f16};
 
-/// Returns the first `max_entries` elements of a tensor, or all when that is negative: `[1 2 3][4...]...`.
+/// Returns the first `max_entries` elements of a tensor, or all if it is negative: `[1 2 3][4...]...`.
 pub(crate) fn summarize_value(tensor: &Tensor, max_entries: i64) -> Result<String> {
     let count = tensor.num_elements();
     let limit = usize::try_from(max_entries).map_or(count, |limit| limit.min(count));
@@ -62,7 +62,7 @@ fn elements<T: Element>(tensor: &Tensor, limit: usize, show: fn(&T) -> String) -
     Ok(tensor.as_slice::<T>()?.iter().take(limit).map(show).collect())
 }
 
-/// Writes one axis: elements with spaces, or each slice in brackets; a slice that is cut short says so.
+/// Writes one axis: elements separated by spaces, or each slice in brackets; a truncated slice is marked.
 fn write_axis(dims: &[usize], shown: &[String], next: &mut usize, is_outer: bool, text: &mut String) {
     if *next >= shown.len() {
         return;
@@ -115,13 +115,13 @@ fn escape(text: &[u8]) -> String {
     escaped
 }
 
-/// Returns a number with as few digits as single precision usually needs, or all when those don't suffice.
+/// Returns a number with as few digits as single precision usually needs, or all if those don't suffice.
 pub(crate) fn float_text(value: f32) -> String {
     let short = general(f64::from(value), 6);
     if short.parse() == Ok(value) { short } else { general(f64::from(value), 9) }
 }
 
-/// Returns a number with as few digits as double precision usually needs, or all when those don't suffice.
+/// Returns a number with as few digits as double precision usually needs, or all if those don't suffice.
 pub(crate) fn double_text(value: f64) -> String {
     let short = general(value, 15);
     if short.parse() == Ok(value) { short } else { general(value, 17) }

@@ -69,7 +69,7 @@ pub fn scalar_summary(tag: &str, value: &Output) -> Output {
     graph.op("ScalarSummary").input(&tag).input(value).output()
 }
 
-/// Returns one summary with the values of several, of which there must be one at least.
+/// Merges summaries, at least one, into one.
 #[track_caller]
 pub fn merge_summary(inputs: &[Output]) -> Output {
     let [first, ..] = inputs else {
@@ -123,7 +123,7 @@ impl Kernel for ScalarSummary {
     }
 }
 
-/// A tensor as it is; the tag is given by whoever writes it.
+/// A tensor as it is; the writer sets the tag.
 struct TensorSummary {
     node_name: String,
 }

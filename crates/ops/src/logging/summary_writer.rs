@@ -92,7 +92,7 @@ fn writer_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An event file, from when it is created until it is closed.
+/// An open event file.
 struct Writer {
     file: Mutex<Option<EventsWriter>>,
 }

@@ -1,14 +1,14 @@
-//! The buckets of a dense table, which programs see when they export it: one key each, found by its hash and from there
-//! in growing steps. A bucket that nobody has used carries the empty key, and one whose key went the deleted key.
+//! The buckets of a dense table, which exports show to programs: one key each, found by its hash and from there in growing steps.
+//! An unused bucket holds the empty key, and one whose key was removed the deleted key.
 //!
-//! Where keys land, when the buckets are doubled and that a key that follows a deleted one is put in its place even if it
-//! is in a later bucket as well is all as in TensorFlow, whose checkpoints hold these buckets as they are.
+//! The positions of keys, the doubling of buckets, and that a key that follows a deleted one is stored in its place even if it
+//! also exists in a later bucket are as in TensorFlow, whose checkpoints contain these buckets.
 
 use super::column::{Column, Key};
 use super::table_spec::{TableKind, TableSpec};
 use tensor::{Result, Shape, Status, StringElement, Tensor};
 
-/// Keys and values in as many rows as there are buckets.
+/// Keys and values, with one row per bucket.
 pub(super) struct Buckets {
     keys: Column,
     values: Column,
@@ -20,7 +20,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Makes the buckets that a dense table starts with.
+    /// Returns the initial buckets of a dense table.
     pub(super) fn new(spec: &TableSpec) -> Result<Buckets> {
         let TableKind::Dense { empty_key, deleted_key, initial_buckets, max_load_factor } = &spec.kind else {
             return Err(Status::internal("the table is not dense"));
@@ -58,9 +58,9 @@ impl Buckets {
             .collect()
     }
 
-    /// Adds keys, or gives those that are there other values.
+    /// Adds keys, or replaces the values of existing ones.
     pub(super) fn insert(&mut self, keys: &[Key], values: &Column) -> Result<()> {
-        // Each may be new.
+        // All of them may be new.
         let expected = self.num_entries.saturating_add(keys.len());
         let mut num_buckets = self.num_buckets;
         while expected as f64 > num_buckets as f64 * self.max_load_factor {
@@ -76,7 +76,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// Removes keys; those that aren't there are no mistake.
+    /// Removes keys; missing ones are ignored.
     pub(super) fn remove(&mut self, keys: &[Key]) -> Result<()> {
         for key in keys {
             self.check_key(key)?;
@@ -91,7 +91,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// Takes over buckets that were exported.
+    /// Imports exported buckets.
     pub(super) fn import(&mut self, spec: &TableSpec, keys: &Tensor, values: &Tensor) -> Result<()> {
         let rows = keys.dims().first().copied().unwrap_or(0);
         for (what, tensor, per_row) in [("keys", keys, self.keys.per_row), ("values", values, self.values.per_row)] {
@@ -115,7 +115,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// Returns the buckets: keys and values in rows, with one column where they are scalars.
+    /// Returns the buckets: keys and values in rows, with one column if they are scalars.
     pub(super) fn export(&self) -> Result<(Tensor, Tensor)> {
         let shape = |column: &Column| Shape::new(&[self.num_buckets as i64, column.per_row as i64]);
         Ok((self.keys.to_tensor(shape(&self.keys)?)?, self.values.to_tensor(shape(&self.values)?)?))
@@ -135,7 +135,7 @@ impl Buckets {
         *key == self.empty_key || Some(key) == self.deleted_key.as_ref()
     }
 
-    /// Goes over the buckets in which a key may be, until `stop` says that the search is over.
+    /// Visits the buckets in which a key may be, until `stop` ends the search.
     fn probe(&self, key: &Key, mut stop: impl FnMut(&Key) -> bool) -> Result<usize> {
         let mask = self.num_buckets - 1;
         let mut bucket = self.keys.hash(key) as usize & mask;
@@ -172,7 +172,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// Moves all keys into another number of buckets.
+    /// Rehashes all keys into another number of buckets.
     fn rebucket(&mut self, num_buckets: usize) -> Result<()> {
         let (no_keys, no_values) = (self.keys.without_rows(), self.values.without_rows());
         let keys = std::mem::replace(&mut self.keys, no_keys);

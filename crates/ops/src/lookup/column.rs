@@ -1,4 +1,4 @@
-//! What a table keeps its keys and values in: a [`Column`] of rows, and the [`Key`] that a row is found by.
+//! The storage of a table's keys and values: a [`Column`] of rows, and the [`Key`] by which a row is found.
 
 use bytes::Bytes;
 use tensor::{Buffer, DType, Result, Shape, StringElement, Tensor};
@@ -10,7 +10,7 @@ pub(super) enum Key {
     Bytes(Bytes),
 }
 
-/// Elements of some type, so many per row.
+/// Elements of one type, with a fixed number per row.
 pub(super) struct Column {
     pub(super) dtype: DType,
     pub(super) per_row: usize,
@@ -86,7 +86,7 @@ impl Column {
         }
     }
 
-    /// Makes so many rows of zeros, or of empty strings.
+    /// Returns this many rows of zeros, or of empty strings.
     pub(super) fn fill_with_zeros(&mut self, rows: usize) {
         let size = self.row_bytes();
         match &mut self.elements {
@@ -95,14 +95,14 @@ impl Column {
         }
     }
 
-    /// Makes so many rows of one key.
+    /// Returns this many rows of one key.
     pub(super) fn fill_with_key(&mut self, key: &Key, rows: usize) {
         self.fill_with_zeros(0);
         self.reserve(rows);
         (0..rows).for_each(|_| self.push_key(key));
     }
 
-    /// Puts a key in the place of another.
+    /// Replaces a key.
     pub(super) fn set_key(&mut self, row: usize, key: &Key) {
         let (size, per_row) = (self.row_bytes(), self.per_row);
         match (&mut self.elements, key) {
@@ -122,7 +122,7 @@ impl Column {
         }
     }
 
-    /// Returns the hash by which TensorFlow chooses the bucket of a key of this column.
+    /// Returns the hash with which TensorFlow chooses the bucket of a key of this column.
     pub(super) fn hash(&self, key: &Key) -> u64 {
         match key {
             Key::Plain(bits) => *bits,
@@ -134,7 +134,7 @@ impl Column {
         }
     }
 
-    /// Returns an element's bits in eight bytes: signed numbers keep their sign, as TensorFlow's buckets do.
+    /// Returns an element's bits in eight bytes; signed numbers are sign-extended, as in TensorFlow's buckets.
     fn extended(&self, bytes: &[u8]) -> u64 {
         let is_negative = self.dtype.is_integer() && bytes.last().is_some_and(|&top| top > 127);
         let mut bits = [if is_negative { 255 } else { 0 }; 8];
@@ -218,7 +218,7 @@ impl Column {
         }
     }
 
-    /// Returns the first element of a row for people.
+    /// Formats the first element of a row.
     pub(super) fn text(&self, row: usize) -> String {
         if let Some(text) = self.string_row(row).first() {
             return String::from_utf8_lossy(text).into_owned();

@@ -1,4 +1,4 @@
-//! Filling tables that are filled once: InitializeTable, InitializeTableFromTextFile, by ref and by resource.
+//! Initialization of tables: InitializeTable, InitializeTableFromTextFile, by ref and by resource.
 
 use super::table::Table;
 use crate::file_access::Lines;
@@ -53,13 +53,13 @@ const fn initializer(
     }
 }
 
-/// Fills a table that is filled once.
+/// Initializes a table.
 #[track_caller]
 pub fn initialize_table(table: &Output, keys: &Output, values: &Output) -> Operation {
     table.graph().op("InitializeTableV2").input(table).input(keys).input(values).build()
 }
 
-/// Fills a table from the lines of a file: of keys and values, one is the line and the other its number.
+/// Initializes a table from the lines of a file: one of keys and values is the line, and the other its number.
 ///
 /// `key_index` and `value_index` are columns; -1 stands for the line's number and -2 for the whole line.
 #[track_caller]
@@ -108,7 +108,7 @@ impl Kernel for InitializeTable {
     }
 }
 
-/// Where in a line something is.
+/// The position of a key or value in a line.
 #[derive(Clone, Copy)]
 enum Place {
     LineNumber,
@@ -119,7 +119,7 @@ enum Place {
 struct InitializeFromText {
     key: Place,
     value: Place,
-    /// How many lines there must be at least, of which no more are read.
+    /// The number of lines to read; fewer in the file are an error.
     vocabulary: Option<usize>,
     delimiter: u8,
     offset: i64,
@@ -153,7 +153,7 @@ impl InitializeFromText {
 }
 
 impl InitializeFromText {
-    /// Fails where a line or its number can't be what a table holds.
+    /// Fails if a line or its number doesn't have the table's type.
     fn check_types(&self, key: DType, value: DType) -> Result<()> {
         for (what, name, place, dtype) in [("Key", "key", self.key, key), ("Value", "value", self.value, value)] {
             if matches!(place, Place::LineNumber) && dtype != DType::Int64 {
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
     use crate::testing::TestSession;
 
-    /// Fills a table from a file, and returns its keys and values.
+    /// Initializes a table from a file, and returns its keys and values.
     fn fill(content: &str, types: (DType, DType), places: (i64, i64), vocabulary: i64) -> Result<(Tensor, Tensor)> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("v.txt");

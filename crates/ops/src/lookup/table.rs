@@ -1,7 +1,7 @@
-//! [`Table`]: the resource behind all kinds of table.
+//! [`Table`]: the resource behind all kinds of tables.
 //!
-//! A table keeps its keys and values in rows, and an index from a key to its row. What goes leaves no hole: the last row
-//! takes its place. A dense table keeps them in buckets instead, which programs see.
+//! A table keeps its keys and values in rows, and an index from keys to rows. Removing leaves no hole: the last row takes the
+//! removed one's place. A dense table keeps them in buckets instead, which programs can export.
 
 use super::buckets::Buckets;
 use super::column::{Column, Key};
@@ -23,17 +23,17 @@ struct State {
     index: Index,
     keys: Column,
     values: Column,
-    /// What a dense table has instead of an index and rows.
+    /// A dense table's storage, in place of an index and rows.
     buckets: Option<Buckets>,
-    /// For the rows and their index, of which so many are charged.
+    /// The charge for the rows and their index, and the number of rows that it covers.
     charge: Charge,
     charged_rows: usize,
 }
 
-/// What a row takes in the index.
+/// The size of a row in the index.
 const INDEX_BYTES: usize = 48;
 
-/// Refuses rows that there is no memory for; returns about how much they take.
+/// Refuses rows that exceed memory; returns approximately how much they take.
 fn check_rows(keys: &Tensor, values: &Tensor) -> Result<usize> {
     let bytes = keys.num_bytes() + values.num_bytes() + keys.num_elements() * INDEX_BYTES;
     tensor::check_elements_fit(bytes, 1)?;
@@ -77,7 +77,7 @@ impl Table {
         state.buckets.as_ref().map_or_else(|| state.keys.rows(), Buckets::len)
     }
 
-    /// Returns the values of keys; those that aren't there get `default`: one value for all, or one each.
+    /// Returns the values of keys; missing ones get `default`: one value for all, or one each.
     pub(super) fn find(&self, keys: &Tensor, default: &Tensor) -> Result<Tensor> {
         let batch = self.batch_shape(keys)?;
         let shape = batch.concat(&self.spec.value_shape)?;
@@ -109,7 +109,7 @@ impl Table {
         found.into_tensor(shape)
     }
 
-    /// Adds keys with their values, or gives those that are there other values.
+    /// Adds keys with their values, or replaces the values of existing ones.
     pub(super) fn insert(&self, keys: &Tensor, values: &Tensor) -> Result<()> {
         if self.spec.kind == TableKind::Initializable {
             return Err(unsupported("Insert"));
@@ -128,7 +128,7 @@ impl Table {
         }
     }
 
-    /// Removes keys; those that aren't there are no mistake.
+    /// Removes keys; missing ones are ignored.
     pub(super) fn remove(&self, keys: &Tensor) -> Result<()> {
         if self.spec.kind == TableKind::Initializable {
             return Err(unsupported("Remove"));
@@ -153,7 +153,7 @@ impl Table {
         Ok(())
     }
 
-    /// Replaces everything; a table that is filled once is filled.
+    /// Replaces everything; a table that is initialized once is then initialized.
     pub(super) fn import(&self, keys: &Tensor, values: &Tensor) -> Result<()> {
         if self.spec.kind == TableKind::Initializable {
             return self.initialize(keys, values);
@@ -171,7 +171,7 @@ impl Table {
         Ok(())
     }
 
-    /// Fills a table that is filled once. Doing it again is fine when there is as much to put in.
+    /// Initializes a table. Repeating it is allowed if the number of entries is the same.
     pub(super) fn initialize(&self, keys: &Tensor, values: &Tensor) -> Result<()> {
         if self.spec.kind != TableKind::Initializable {
             return Err(Status::invalid_argument("Table initialization is not supported by this table"));
@@ -272,7 +272,7 @@ fn unsupported(what: &str) -> Status {
 }
 
 impl State {
-    /// Charges the rows there are now, after some were put in that take `bytes` for `count` of them, or taken out.
+    /// Updates the charge after rows were added, of which `count` take `bytes`, or removed.
     fn charge_rows(&mut self, bytes: usize, count: usize) {
         let rows = self.keys.rows();
         let (before, charged) = (self.charged_rows, self.charge.bytes());
@@ -288,7 +288,7 @@ impl State {
         self.values.push_row(values, row);
     }
 
-    /// Adds keys, or gives those that are there other values.
+    /// Adds keys, or replaces the values of existing ones.
     fn put(&mut self, keys: &[Key], values: &Column) {
         for (row, key) in keys.iter().enumerate() {
             match self.index.get(key) {

@@ -1,6 +1,6 @@
-//! Ops on tables: making them, finding, inserting, removing, exporting.
+//! Ops on tables: creating them, finding, inserting, removing, exporting.
 //!
-//! Each op has two versions, which differ in how they are given the table: by a ref to two strings or by a resource.
+//! Each op has two versions, which take the table as a ref to two strings or as a resource.
 
 use super::column::Key;
 use super::table::Table;
@@ -124,14 +124,14 @@ const fn user(
     Op { def: OpDef { name, inputs, outputs, attrs, flags }, shape, gradient: Gradient::NotDifferentiable, kernels }
 }
 
-/// Returns a table that is filled once.
+/// Returns a table that is initialized once.
 #[track_caller]
 pub fn hash_table(graph: &Graph, key_dtype: DType, value_dtype: DType, shared_name: &str) -> Output {
     let op = graph.op("HashTableV2").attr("key_dtype", key_dtype).attr("value_dtype", value_dtype);
     op.attr("shared_name", shared_name).output()
 }
 
-/// Returns a table that takes and gives keys at any time.
+/// Returns a table that can be changed at any time.
 #[track_caller]
 pub fn mutable_hash_table(graph: &Graph, key_dtype: DType, value_dtype: DType, shared_name: &str) -> Output {
     let op = graph.op("MutableHashTableV2").attr("key_dtype", key_dtype).attr("value_dtype", value_dtype);
@@ -144,19 +144,19 @@ pub fn lookup_table_find(table: &Output, keys: &Output, default_value: &Output) 
     table.graph().op("LookupTableFindV2").input(table).input(keys).input(default_value).output()
 }
 
-/// Adds keys with their values, or gives those that are there other values.
+/// Adds keys with their values, or replaces the values of existing ones.
 #[track_caller]
 pub fn lookup_table_insert(table: &Output, keys: &Output, values: &Output) -> Operation {
     table.graph().op("LookupTableInsertV2").input(table).input(keys).input(values).build()
 }
 
-/// Fills a table that is filled once, or replaces what another holds.
+/// Initializes a table, or replaces the contents of a mutable one.
 #[track_caller]
 pub fn lookup_table_import(table: &Output, keys: &Output, values: &Output) -> Operation {
     table.graph().op("LookupTableImportV2").input(table).input(keys).input(values).build()
 }
 
-/// Returns how many keys a table has.
+/// Returns the number of keys in a table.
 #[track_caller]
 pub fn lookup_table_size(table: &Output) -> Output {
     table.graph().op("LookupTableSizeV2").input(table).output()
@@ -261,7 +261,7 @@ fn create_table(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
     )
 }
 
-/// Completes what is asked of a dense table by the keys that it is given.
+/// Completes a dense table's configuration from its key inputs.
 fn dense_spec(spec: &mut TableSpec, context: &OpContext<'_>, initial_buckets: usize, load: f32) -> Result<()> {
     let empty = context.input(0)?;
     if empty.shape().rank() > 1 {
@@ -298,7 +298,7 @@ fn dense_spec(spec: &mut TableSpec, context: &OpContext<'_>, initial_buckets: us
     Ok(())
 }
 
-/// Does something with a table, after comparing the types.
+/// Runs an operation on a table, after checking the types.
 struct TableOp {
     inputs: Vec<DType>,
     outputs: Vec<DType>,

@@ -67,7 +67,7 @@ const KERNELS_AND_LISTS: &[KernelDef] = &{
     all
 };
 
-/// Returns the sum of tensors of one shape, of which there must be one at least.
+/// Returns the sum of tensors of the same shape, at least one.
 #[track_caller]
 pub fn add_n(inputs: &[Output]) -> Output {
     match inputs {
@@ -101,7 +101,7 @@ fn add_n_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![args.grad(0).map(Into::into); args.op.num_inputs()])
 }
 
-/// Adds up its inputs, into the first one that nobody else needs.
+/// Sums its inputs into the first one that isn't shared.
 struct AddN<T, F> {
     add: F,
     element: PhantomData<fn(T)>,
@@ -170,7 +170,7 @@ impl<T: Element, F: Fn(T, T) -> T + Send + Sync> AddN<T, F> {
     }
 }
 
-/// Adds up variants: lists of tensors, element by element, and optionals.
+/// Sums variants: lists of tensors, element by element, and optionals.
 struct AddLists;
 
 impl Kernel for AddLists {
@@ -180,7 +180,7 @@ impl Kernel for AddLists {
             let other = context.take_input(index)?;
             for (index, tensor) in [(0, &total), (index, &other)] {
                 if !tensor.shape().is_scalar() {
-                    // The bracket that is missing is missing in TensorFlow's words.
+                    // TensorFlow's message lacks the bracket, too.
                     return Err(Status::invalid_argument(format!(
                         "AddN of non-scalar Tensor with dtype=DT_VARIANT is not supported; inputs[{index} has shape: {}.",
                         tensor.shape()

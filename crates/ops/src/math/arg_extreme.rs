@@ -60,7 +60,7 @@ fn arg_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     c.with_rank(1, 0)?;
     let Some(dims) = input.dims() else { return Ok(()) };
     if dims.len() <= 1 {
-        // Reducing a scalar or a vector leaves a scalar, whatever the axis.
+        // Reducing a scalar or a vector gives a scalar, whatever the axis.
         c.set_output(0, PartialShape::scalar());
         return Ok(());
     }
@@ -97,7 +97,7 @@ struct Arg {
 
 fn create(builder: &KernelBuilder<'_>, largest: bool) -> Result<BoxedKernel> {
     let attrs = builder.attrs();
-    // Narrow types are compared in wider ones that keep their order.
+    // Narrow types are compared as wider ones with the same order.
     let find: Find = match attrs.dtype("T")? {
         DType::Float => find::<f32>,
         DType::Double => find::<f64>,
@@ -142,7 +142,7 @@ fn find<T: Element + ArgElement>(x: &Tensor, dims: [usize; 3], shape: Shape, lar
     )
 }
 
-/// Returns positions in the type that the op gives them in.
+/// Returns positions in the op's output type.
 fn narrow(positions: Tensor, dtype: DType) -> Result<Tensor> {
     fn convert<T: Element>(positions: &Tensor, narrow: impl Fn(i64) -> T) -> Result<Tensor> {
         let from = positions.as_slice::<i64>()?;

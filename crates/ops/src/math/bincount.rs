@@ -59,7 +59,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns how often each integer below `size` occurs.
+/// Returns the count of each integer below `size`.
 #[track_caller]
 pub fn bincount(values: &Output, size: i32) -> Output {
     let graph = values.graph();
@@ -69,7 +69,7 @@ pub fn bincount(values: &Output, size: i32) -> Output {
     graph.op("DenseBincount").input(values).input(&size).input(&weights).output()
 }
 
-/// Returns a constant size, when it is known, checked.
+/// Returns a constant size after checking it, if it is known.
 fn known_size(c: &ShapeContext<'_>, input: usize) -> Result<Option<i64>> {
     match c.constant(input) {
         None => Ok(None),
@@ -121,7 +121,7 @@ fn size_of(tensor: &Tensor) -> Result<usize> {
     usize::try_from(size).map_err(|_| Status::invalid_argument(format!("size ({size}) must be non-negative")))
 }
 
-/// Returns the weights, or none when all are one; they must be as many as the values.
+/// Returns the weights, or `None` if all are one; there must be as many as values.
 fn weights_of<'a, T: Element>(values: &Tensor, weights: &'a Tensor) -> Result<Option<&'a [T]>> {
     if weights.num_elements() == 0 {
         return Ok(None);
@@ -135,7 +135,7 @@ fn weights_of<'a, T: Element>(values: &Tensor, weights: &'a Tensor) -> Result<Op
     weights.as_slice::<T>().map(Some)
 }
 
-/// Adds the weights of values to their bins; values beyond the last are left out, and negative ones are refused.
+/// Adds the weights of values to their bins; values beyond the last bin are ignored, and negative ones are refused.
 fn count<T: Weight>(values: &[i64], weights: Option<&[T]>, binary: bool, bins: &mut [T]) -> Result<()> {
     for (position, &value) in values.iter().enumerate() {
         let value = usize::try_from(value).map_err(|_| Status::invalid_argument("Input arr must be non-negative!"))?;
@@ -299,7 +299,7 @@ impl<T: Element + AsPrimitive<f64>> Kernel for HistogramFixedWidth<T> {
         })?;
         let range = range.as_slice::<T>()?;
         let (low, high): (f64, f64) = (range[0].as_(), range[1].as_());
-        // A range of NaN has no order either.
+        // A range with NaN is unordered, too.
         if low.partial_cmp(&high) != Some(std::cmp::Ordering::Less) {
             return Err(Status::invalid_argument(format!(
                 "value_range should satisfy value_range[0] < value_range[1], but got '[{low}, {high}]'"
@@ -310,7 +310,7 @@ impl<T: Element + AsPrimitive<f64>> Kernel for HistogramFixedWidth<T> {
         let totals = counts.make_mut::<i64>()?;
         for &value in values {
             let position = ((value.as_() - low) / step).floor();
-            // NaN becomes 0, and what lies outside goes to the first or the last bin.
+            // NaN becomes 0, and values outside go to the first or the last bin.
             totals[(position.max(0.0) as usize).min(bins - 1)] += 1;
         }
         if self.dtype == DType::Int32 {

@@ -1,4 +1,4 @@
-//! Bits of integers: BitwiseAnd, BitwiseOr, BitwiseXor, Invert, LeftShift, RightShift, PopulationCount.
+//! Bitwise operations: BitwiseAnd, BitwiseOr, BitwiseXor, Invert, LeftShift, RightShift, PopulationCount.
 
 use graph::Output;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels, shape};
@@ -58,25 +58,25 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the bits that both have.
+/// Returns the bitwise and.
 #[track_caller]
 pub fn bitwise_and(x: &Output, y: &Output) -> Output {
     x.graph().op("BitwiseAnd").input(x).input(y).output()
 }
 
-/// Returns the bits that either has.
+/// Returns the bitwise or.
 #[track_caller]
 pub fn bitwise_or(x: &Output, y: &Output) -> Output {
     x.graph().op("BitwiseOr").input(x).input(y).output()
 }
 
-/// Returns the bits that one of them has.
+/// Returns the bitwise exclusive or.
 #[track_caller]
 pub fn bitwise_xor(x: &Output, y: &Output) -> Output {
     x.graph().op("BitwiseXor").input(x).input(y).output()
 }
 
-/// Returns by how many bits to shift: what is out of range counts as its end.
+/// Returns the shift distance, clamped to the valid range.
 #[inline(always)]
 fn shift<T: PrimInt>(_: T, by: T) -> u32 {
     let most = T::zero().count_zeros() - 1;

@@ -1,4 +1,4 @@
-//! Which bucket values fall in: Bucketize.
+//! Bucketize: the bucket of each value.
 
 use graph::Output;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels, shape};
@@ -20,7 +20,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: kernels!("T": [f32, f64, i32, i64] => Bucketize),
 }];
 
-/// Returns for each value how many of the sorted boundaries are not above it.
+/// Returns for each value the number of sorted boundaries that are at most the value.
 #[track_caller]
 pub fn bucketize(input: &Output, boundaries: &[f32]) -> Output {
     input.graph().op("Bucketize").input(input).attr("boundaries", boundaries).output()
@@ -49,7 +49,7 @@ impl<T: Element + AsPrimitive<f64>> Kernel for Bucketize<T> {
         let output = Tensor::build(input.shape().clone(), |out: &mut [i32]| {
             numeric::elementwise::unary_with_cost(5.0, values, out, |value: T| {
                 let value: f64 = value.as_();
-                // NaN is below no boundary, so it falls in the last bucket.
+                // NaN is below no boundary, so it is in the last bucket.
                 #[allow(clippy::neg_cmp_op_on_partial_ord)]
                 let count = self.boundaries.partition_point(|&limit| !(value < limit));
                 count as i32

@@ -40,7 +40,7 @@ fn cast_gradient(args: &GradientArgs<'_>) -> Gradients {
 type Conversion = fn(&Tensor) -> Result<Tensor>;
 
 struct Cast {
-    /// How elements are converted; nothing when both types are one.
+    /// The conversion of elements; `None` if both types are the same.
     conversion: Option<Conversion>,
     to: DType,
 }
@@ -58,7 +58,7 @@ fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
     BoxedKernel::new(Cast { conversion: Some(conversion), to })
 }
 
-/// Returns the type whose numbers a quantized type has.
+/// Returns the integer type with the numbers of a quantized type.
 fn kept_as(dtype: DType) -> DType {
     match dtype {
         DType::QInt8 => DType::Int8,
@@ -87,7 +87,7 @@ trait CastTo<B> {
     fn cast_to(self) -> B;
 }
 
-/// A loop compiled for the processor's vector instructions, for the pairs that occur in training.
+/// A vectorized loop, for the pairs that occur in training.
 fn convert_fast<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<Tensor> {
     let from = tensor.as_slice::<A>()?;
     Tensor::build(tensor.shape().clone(), |to: &mut [B]| {
@@ -95,10 +95,10 @@ fn convert_fast<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<T
     })
 }
 
-/// A plain loop, for the pairs that are rare.
+/// A plain loop, for rare pairs.
 fn convert<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<Tensor> {
     let from = tensor.as_slice::<A>()?;
-    // Indices, since the adapters of iterators would be compiled for each of two hundred pairs.
+    // Indices, since iterator adapters would be compiled for each of two hundred pairs.
     Tensor::build(tensor.shape().clone(), |to: &mut [B]| {
         for index in 0..to.len().min(from.len()) {
             to[index] = from[index].cast_to();
@@ -108,7 +108,7 @@ fn convert<A: Element + CastTo<B>, B: Element>(tensor: &Tensor) -> Result<Tensor
 
 macro_rules! conversions {
     ($($variant:ident => $rust:ty),* $(,)?) => {
-        /// Returns how elements of one type become those of another.
+        /// Returns the conversion from one type to another.
         fn conversion(from: DType, to: DType) -> Option<Conversion> {
             match (from, to) {
                 (DType::Float, DType::Double) => return Some(convert_fast::<f32, f64>),
@@ -161,7 +161,7 @@ conversions! {
     UInt8 => u8, UInt16 => u16, UInt32 => u32, UInt64 => u64, Bool => bool, Complex64 => Complex32, Complex128 => Complex64,
 }
 
-/// Returns how a wide float becomes a narrow one when its surplus bits are cut off rather than rounded.
+/// Returns the conversion of a wide float to a narrow one that truncates instead of rounding.
 fn truncation(from: DType, to: DType) -> Option<Conversion> {
     fn narrow<A: Element + Into<f64>, B: Element>(tensor: &Tensor, narrow: impl Fn(f32) -> B + Sync) -> Result<Tensor> {
         let from = tensor.as_slice::<A>()?;
@@ -197,7 +197,7 @@ fn truncation(from: DType, to: DType) -> Option<Conversion> {
     })
 }
 
-/// Numbers that convert by Rust's `as`, which wraps integers like C++.
+/// Numbers converted by Rust's `as`, which wraps integers as C++ does.
 macro_rules! by_as {
     ($([$($from:ty),*] => $to:tt;)*) => {$($(by_as!(@one $from => $to);)*)*};
     (@one $from:ty => [$($to:ty),*]) => {$(
@@ -215,7 +215,7 @@ by_as! {
     [f32, f64] => [f32, f64];
 }
 
-/// Floats become integers as x86 converts them: what doesn't fit gives the smallest `i32` or `i64`, cut to size.
+/// Conversion of floats to integers as on x86: out-of-range values give the smallest `i32` or `i64`, truncated.
 macro_rules! float_to_integer {
     ($($float:ty),*) => {$(
         impl CastTo<i32> for $float {
@@ -269,7 +269,7 @@ macro_rules! float_to_integer {
 
 float_to_integer!(f32, f64);
 
-/// Half-precision types go through `f32`.
+/// Half-precision types are converted through `f32`.
 macro_rules! halves {
     ($($half:ty),*) => {$(
         halves!(@from $half: f32, f64, i8, i16, i32, i64, u8, u16, u32, u64);
@@ -325,7 +325,7 @@ impl CastTo<f16> for bf16 {
     }
 }
 
-/// Truth values are 0 and 1, and anything but 0 is true; complex numbers are their real part.
+/// Booleans are 0 and 1, and anything except 0 is true; complex numbers are converted by their real part.
 macro_rules! with_bool_and_complex {
     ($($ty:ty),*) => {$(
         impl CastTo<$ty> for bool {

@@ -193,7 +193,7 @@ fn equal_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let result = match shape::broadcast(&x, &y) {
         Ok(shape) if c.attrs.bool("incompatible_shape_error")? => shape,
         Err(status) if c.attrs.bool("incompatible_shape_error")? => return Err(status),
-        // A mismatch gives a scalar at run time, so only shapes that surely fit say anything.
+        // A mismatch gives a scalar at run time, so the shape is known only if the inputs certainly match.
         Ok(shape) if x.is_fully_defined() && y.is_fully_defined() => shape,
         Ok(_) => PartialShape::unknown(),
         Err(_) => PartialShape::scalar(),
@@ -202,10 +202,10 @@ fn equal_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Compares two inputs for equality, or for its contrary.
+/// Compares two inputs for equality or inequality.
 struct Equality {
     wanted: bool,
-    /// Whether shapes that don't broadcast are an error rather than unequal.
+    /// Whether shapes that can't be broadcast are an error rather than unequal.
     incompatible_shape_error: bool,
     compare: fn(&Tensor, &Tensor, &BroadcastPlan, &mut [bool], bool) -> Result<()>,
 }

@@ -1,4 +1,4 @@
-//! The product of vectors of three elements: Cross.
+//! Cross: the cross product.
 
 use crate::compose::{Gradients, binary};
 use graph::{Output, ShapeContext};
@@ -33,7 +33,7 @@ pub(super) const OPS: &[Op] = &[Op {
     ),
 }];
 
-/// Returns the products of the vectors along the last axis, which has three elements.
+/// Returns the cross products along the last axis, which has three elements.
 #[track_caller]
 pub fn cross(a: &Output, b: &Output) -> Output {
     a.graph().op("Cross").input(a).input(b).output()

@@ -9,7 +9,7 @@ use numeric::parallel;
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, Element, Result, Status, Tensor, bf16, f16};
 
-/// Lists the kernels of a running total: what it starts from, and how elements are added to it.
+/// Lists the kernels of a running total: its initial value, and how elements are combined.
 macro_rules! running_kernels {
     ($([$($ty:ident),* $(,)?] => $initial:expr, $function:expr),* $(,)?) => {
         &[$($(KernelDef {
@@ -110,7 +110,7 @@ fn running(op: &str, x: &Output, axis: i32, exclusive: bool, reverse: bool) -> O
     graph.op(op).input(x).input(&axis).attr("exclusive", exclusive).attr("reverse", reverse).output()
 }
 
-/// Adds an op with the axis and the attributes of another; `flips` turns its direction.
+/// Adds an op with another's axis and attributes; `flips` reverses its direction.
 fn like(args: &GradientArgs<'_>, op: &str, x: &Output, flips: bool) -> Result<Output> {
     let attrs = args.op.attrs();
     let builder = x.graph().op(op).input(x).input(&args.input(1)).attr("exclusive", attrs.bool("exclusive")?);
@@ -129,7 +129,7 @@ fn cumprod_gradient(args: &GradientArgs<'_>) -> Gradients {
     })
 }
 
-/// Positive and negative parts of the gradient are added up apart, since their logarithms are taken.
+/// Positive and negative parts of the gradient are summed separately, since their logarithms are taken.
 fn cumulative_logsumexp_gradient(args: &GradientArgs<'_>) -> Gradients {
     unary_gradient(args, |grad, x, y| {
         let zero = scalar(grad, 0.0)?;
@@ -208,7 +208,7 @@ impl<T: Element, F: Fn(T, T) -> T + Send + Sync> Kernel for Running<T, F> {
 }
 
 impl<T: Element, F: Fn(T, T) -> T> Running<T, F> {
-    /// Runs along the axis of one block of `len` rows of `inner` elements.
+    /// Accumulates along the axis of one block of `len` rows of `inner` elements.
     fn run(&self, values: &[T], out: &mut [T], len: usize, inner: usize) {
         let mut totals = vec![self.initial; inner];
         for step in 0..len {
@@ -256,7 +256,7 @@ mod tests {
         for exclusive in [false, true] {
             for reverse in [false, true] {
                 for op in ["Cumsum", "Cumprod", "CumulativeLogsumexp"] {
-                    // The logarithm of an empty sum is infinite, of which no differences can be taken.
+                    // The logarithm of an empty sum is infinite, so differences with it can't be taken.
                     if exclusive && op == "CumulativeLogsumexp" {
                         continue;
                     }

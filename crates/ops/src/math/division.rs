@@ -214,7 +214,7 @@ const RECIPROCAL_KERNELS: &[KernelDef] = unary_kernels!(
     [bf16] => |x| bf16::ONE / x,
     [Complex32] => |x| Complex32::new(1.0, 0.0) / x,
     [Complex64] => |x| Complex64::new(1.0, 0.0) / x,
-    // TensorFlow's integers give 0 where the true result would not be one; a division by zero must not stop the server.
+    // TensorFlow's integer ops return 0 if the result can't be represented; a division by zero must not stop the server.
     [i8, i16, i32, i64] => |x| if x == 1 || x == -1 { x } else { 0 },
 );
 
@@ -309,7 +309,7 @@ fn reciprocal_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(Grad::from(grad_a)), Some(grad_b.into())])
 }
 
-/// What integer division needs of a type.
+/// The operations of integer division.
 trait Integer: Element + PrimInt + WrappingAdd + WrappingMul + WrappingSub {}
 impl<T: Element + PrimInt + WrappingAdd + WrappingMul + WrappingSub> Integer for T {}
 
@@ -327,7 +327,7 @@ fn truncated_quotient<T: Integer>(x: T, y: T) -> T {
 
 /// The remainder with the sign of `x`.
 fn remainder<T: Integer>(x: T, y: T) -> T {
-    // No quotient means division by zero, which was checked, or an overflow, which leaves no rest.
+    // No quotient means division by zero, which was checked, or an overflow, whose remainder is 0.
     if x.checked_div(&y).is_none() { T::zero() } else { x % y }
 }
 

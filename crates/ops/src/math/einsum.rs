@@ -1,4 +1,4 @@
-//! Sums of products by index notation: Einsum.
+//! Einsum: sums of products in index notation.
 
 use super::einsum_equation::{Equation, Label};
 use super::einsum_gradient::einsum_gradient;
@@ -8,7 +8,7 @@ use numeric::matmul::{MatMulElement, MatMulShape, batch_matmul};
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
-/// Lists the kernels: how elements of each type are added.
+/// Lists the kernels, by the addition of each type.
 macro_rules! einsum_kernels {
     ($([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
         &[$($(KernelDef {
@@ -77,7 +77,7 @@ fn einsum_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the size that two axes with one label have together; only those of an ellipsis broadcast.
+/// Returns the merged size of two axes with the same label; only those of an ellipsis broadcast.
 fn merge_size(label: Label, a: Option<i64>, b: Option<i64>) -> Result<Option<i64>> {
     match (a, b) {
         (Some(a), Some(b)) if a == b => Ok(Some(a)),
@@ -104,7 +104,7 @@ impl<T: Element + MatMulElement> Einsum<T> {
     }
 }
 
-/// An axis of a view: its label, its size, and how far apart its elements are.
+/// An axis of a view: its label, size and stride.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     label: Label,
@@ -112,7 +112,7 @@ struct Axis {
     stride: usize,
 }
 
-/// Fails unless the axes of a letter have one size everywhere.
+/// Fails unless all axes of a letter have the same size.
 fn check_sizes(inputs: &[&Tensor], labels: &[Vec<Label>]) -> Result<()> {
     let mut sizes: Vec<(Label, i64)> = Vec::new();
     for (input, labels) in inputs.iter().zip(labels) {
@@ -153,7 +153,7 @@ fn axes_of(labels: &[Label], dims: &[usize]) -> Result<Vec<Axis>> {
     Ok(axes)
 }
 
-/// A view to copy: the axes that stay, in the order of the copy, and those that are added up.
+/// A view to copy: the axes that are kept, in the order of the copy, and those that are summed.
 struct View {
     kept: Vec<Axis>,
     summed: Vec<Axis>,
@@ -191,7 +191,7 @@ fn offsets(axes: &[Axis]) -> Vec<usize> {
     all
 }
 
-/// Returns how many combinations of indices there are.
+/// Returns the number of combinations of indices.
 fn size_of(axes: &[Axis]) -> usize {
     axes.iter().map(|axis| axis.size).product()
 }
@@ -218,13 +218,13 @@ impl<T: Element + MatMulElement> Kernel for Einsum<T> {
     }
 }
 
-/// What is to be done for inputs of given shapes. The same for every type of elements, so it is compiled once.
+/// The plan for inputs of given shapes. It doesn't depend on the element type, so it is compiled once.
 enum Plan {
     Sum(View, Place),
     Product(Product),
 }
 
-/// Both operands as batches of matrices, and where their product goes.
+/// Both operands as batches of matrices, and the destination of their product.
 struct Product {
     left: View,
     right: View,
@@ -273,7 +273,7 @@ impl Product {
             }
         }
         let find = |axes: &[Axis], label: Label| axes.iter().find(|axis| axis.label == label).copied();
-        // The axes that are in the other operand as well or not, and in the output or not.
+        // Classifies axes by whether they are in the other operand, and in the output.
         let select = |axes: &[Axis], other: &[Axis], shared: bool, in_output: bool| -> Vec<Axis> {
             let fits =
                 |axis: &Axis| find(other, axis.label).is_some() == shared && output.contains(&axis.label) == in_output;
@@ -295,15 +295,15 @@ impl Product {
     }
 }
 
-/// Where values go in the output.
+/// The destination of values in the output.
 struct Place {
     shape: Shape,
-    /// The output's axes, in the order of the values'; a label that occurs twice is a diagonal.
+    /// The output's axes, in the order of the values' axes; a repeated label is a diagonal.
     axes: Vec<Axis>,
 }
 
 impl Place {
-    /// Finds the place of values in row-major order of the given axes.
+    /// Computes the destination of values in row-major order of the given axes.
     fn new(axes: &[Axis], output: &[Label]) -> Result<Place> {
         let size = |label: &Label| axes.iter().find(|axis| axis.label == *label).map(|axis| axis.size);
         let dims: Option<Vec<usize>> = output.iter().map(size).collect();

@@ -1,9 +1,9 @@
-//! The equations of [`Einsum`](super::einsum()): labels of axes, with an ellipsis for those that have none.
+//! The equations of [`Einsum`](super::einsum()): labels of axes, with an ellipsis for unlabelled ones.
 
 use std::fmt;
 use tensor::{Result, Status};
 
-/// The label of an axis: a letter, or an axis that an ellipsis stands for, counted from the last.
+/// The label of an axis: a letter, or an axis of an ellipsis, counted from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Label {
     Letter(char),
@@ -14,7 +14,7 @@ impl Label {
     /// A label that no axis has.
     pub(super) const NONE: Label = Label::Ellipsis(usize::MAX);
 
-    /// Returns whether an axis of one element fits any size.
+    /// Returns whether an axis of size 1 matches any size.
     pub(super) fn broadcasts(self) -> bool {
         matches!(self, Label::Ellipsis(_))
     }
@@ -29,7 +29,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// The labels of an operand, and where the ellipsis stands among them.
+/// The labels of an operand, and the position of its ellipsis.
 #[derive(Clone, Debug)]
 struct Subscript {
     labels: Vec<Label>,
@@ -46,11 +46,11 @@ impl Subscript {
         if text.contains('.') {
             return invalid("Found more than one ellipsis");
         }
-        // TensorFlow takes any byte for a label.
+        // TensorFlow accepts any byte as a label.
         Ok(Subscript { labels: text.bytes().map(char::from).map(Label::Letter).collect(), ellipsis })
     }
 
-    /// Puts labels for `count` axes in place of the ellipsis.
+    /// Replaces the ellipsis by labels for `count` axes.
     fn expand(&self, count: usize) -> Vec<Label> {
         let mut labels = self.labels.clone();
         if let Some(position) = self.ellipsis {
@@ -100,7 +100,7 @@ impl Equation {
         Ok(Equation { inputs, output })
     }
 
-    /// Gives every axis its label, for inputs of these ranks.
+    /// Labels every axis, for inputs of these ranks.
     pub(super) fn expand(&self, ranks: &[usize]) -> Result<Explicit> {
         let mut most = 0;
         let mut inputs = Vec::new();

@@ -1,4 +1,4 @@
-//! The gradient of [`Einsum`](super::einsum()), itself made of sums of products.
+//! The gradient of [`Einsum`](super::einsum()), which is again a sum of products.
 
 use super::einsum_equation::{Equation, Label};
 use crate::compose::{Gradients, binary, conj, constant, int_vector, reduce_broadcast, reshape, shape_of, sum};
@@ -6,7 +6,7 @@ use graph::Output;
 use kernel::{Grad, GradientArgs};
 use tensor::{Result, Status, Tensor};
 
-/// Builds the gradients with respect to one or two inputs. The ranks must be known when there is an ellipsis.
+/// Builds the gradients with respect to one or two inputs. With an ellipsis, the ranks must be known.
 pub(super) fn einsum_gradient(args: &GradientArgs<'_>) -> Gradients {
     let count = args.op.num_inputs();
     let Some(grad) = args.grad(0) else { return Ok(vec![None; count]) };
@@ -26,14 +26,14 @@ pub(super) fn einsum_gradient(args: &GradientArgs<'_>) -> Gradients {
             }
             None => (output.clone(), output.clone(), vec![grad.clone()]),
         };
-        // What the other operands know of this one's axes; the rest is repeated.
+        // The axes of this operand that the others have; along the rest the gradient is repeated.
         let axes = unique(own);
         let known: String = axes.chars().filter(|&letter| source.contains(letter)).collect();
         if own.contains(ELLIPSIS) && known != axes {
             return Err(Status::unimplemented("the gradient of an Einsum that sums axes beside an ellipsis"));
         }
         let mut result = if source.contains(ELLIPSIS) && !own.contains(ELLIPSIS) {
-            // TensorFlow's op doesn't add up the axes of an ellipsis by itself.
+            // TensorFlow's op doesn't sum the axes of an ellipsis itself.
             let all = add_einsum(&format!("{terms}->{ELLIPSIS}{known}"), &factors)?;
             let extra = all.shape().rank().unwrap_or(0).saturating_sub(known.len());
             let axes: Vec<i32> = (0..extra as i32).collect();
@@ -58,7 +58,7 @@ pub(super) fn einsum_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(grads)
 }
 
-/// Stands for an ellipsis while letters are moved about.
+/// Stands for an ellipsis while letters are rearranged.
 const ELLIPSIS: char = '.';
 
 /// Writes labels as letters, with one mark for all axes of an ellipsis.
@@ -74,7 +74,7 @@ fn text(labels: &[Label]) -> String {
     text
 }
 
-/// Returns the letters of a text once each, in order.
+/// Returns the distinct letters of a string, in order.
 fn unique(text: &str) -> String {
     let mut seen = String::new();
     for letter in text.chars() {
@@ -91,14 +91,14 @@ fn add_einsum(equation: &str, inputs: &[Output]) -> Result<Output> {
     Ok(graph.op("Einsum").inputs(inputs).attr("equation", equation).try_build()?.output(0))
 }
 
-/// Repeats a gradient with axes `known` along those of `axes` that are missing, as often as the input is long there.
+/// Repeats a gradient with the axes `known` along those of `axes` that are missing, to the input's size.
 fn repeat(grad: &Output, input: &Output, own: &str, axes: &str, known: &str) -> Result<Output> {
     let graph = grad.graph();
     let places: Vec<i32> = axes.chars().map(|letter| own.find(letter).unwrap_or(0) as i32).collect();
     let axis = constant(graph, &Tensor::scalar(0i32))?;
     let gather = graph.op("GatherV2").input(&shape_of(input)?).input(&int_vector(graph, &places)?).input(&axis);
     let whole = gather.try_build()?.output(0);
-    // Ones where an axis is missing.
+    // Ones for the missing axes.
     let mask: Vec<i32> = axes.chars().map(|letter| i32::from(known.contains(letter))).collect();
     let ones: Vec<i32> = mask.iter().map(|flag| 1 - flag).collect();
     let masked = binary("Mul", &whole, &int_vector(graph, &mask)?)?;

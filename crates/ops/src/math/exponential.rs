@@ -1,5 +1,5 @@
-//! Roots, exponentials, logarithms and what is made of them: Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Tanh, Sigmoid, and the
-//! gradient ops SqrtGrad, RsqrtGrad, TanhGrad, SigmoidGrad.
+//! Roots, exponentials, logarithms and related functions: Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Tanh, Sigmoid, and the gradient
+//! ops SqrtGrad, RsqrtGrad, TanhGrad, SigmoidGrad.
 
 use crate::compose::{Gradients, binary, conj, scalar, times, unary, unary_gradient};
 use graph::Output;

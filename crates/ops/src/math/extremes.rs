@@ -23,7 +23,7 @@ pub(super) const OPS: &[Op] = &[
         shape: shape::broadcast_binary,
         gradient: Gradient::Fn(maximum_gradient),
         kernels: binary_kernels!(
-            // NaN wins from either side: it is the only value that differs from itself.
+            // NaN wins on either side: it is the only value that differs from itself.
             [f32, f64, f16, bf16] => |x, y| if y > x || y != y { y } else { x },
             [i8, i16, i32, i64, u8, u16, u32, u64] => |x, y| if y > x { y } else { x },
         ),
@@ -71,7 +71,7 @@ pub fn minimum(x: &Output, y: &Output) -> Output {
     x.graph().op("Minimum").input(x).input(y).output()
 }
 
-/// Returns `x` with elements below `low` or above `high` replaced by these.
+/// Returns `x` with elements limited to the range from `low` to `high`.
 #[track_caller]
 pub fn clip_by_value(x: &Output, low: &Output, high: &Output) -> Output {
     maximum(&minimum(x, high), low)
@@ -117,7 +117,7 @@ fn clip_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(grad_x.into()), grad_low.map(Into::into), grad_high.map(Into::into)])
 }
 
-/// Limits its input from both sides.
+/// Clips its input to a range.
 struct Clip<T> {
     element: PhantomData<fn(T)>,
 }

@@ -1,5 +1,5 @@
-//! Chains of element-wise ops in one: _FusedElementwise. The optimizer makes it; programs don't, and other tasks than ours
-//! don't know it.
+//! _FusedElementwise: a chain of element-wise ops in one. The optimizer creates it; programs don't, and TensorFlow's tasks don't
+//! know it.
 
 use crate::elementwise::broadcast_plan;
 use graph::passes::ElementwiseStep;
@@ -46,7 +46,7 @@ fn fused_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads a program as the optimizer writes it, and checks it.
+/// Parses and checks a program as the optimizer writes it.
 fn read_program(steps: &[bytes::Bytes], num_inputs: usize) -> Result<Vec<Instruction>> {
     let invalid = |what: &str| Status::invalid_argument(format!("an element-wise program {what}"));
     let mut program = Vec::with_capacity(steps.len());
@@ -81,7 +81,7 @@ impl<T: Element + FusedElement> FusedElementwise<T> {
         BoxedKernel::new(FusedElementwise { program, element: PhantomData::<fn(T)> })
     }
 
-    /// Runs one step after the other, for inputs that are broadcast to each other in ways that one pass can't follow.
+    /// Runs one step after the other, for inputs whose broadcasting doesn't allow a single pass.
     fn run_stepwise(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let mut results: Vec<Tensor> = Vec::with_capacity(self.program.len());
         for &Instruction { function, x, y } in &self.program {
@@ -130,7 +130,7 @@ impl<T: Element + FusedElement> Kernel for FusedElementwise<T> {
     }
 }
 
-/// Returns the shape that all inputs have, apart from those of a single element, which must not widen it.
+/// Returns the common shape of all inputs, apart from those of a single element, which must not widen it.
 fn common_shape(inputs: &[&Tensor]) -> Option<Shape> {
     let widest = inputs.iter().max_by_key(|input| (input.num_elements() != 1, input.shape().rank()))?;
     let fits = |input: &&Tensor| {

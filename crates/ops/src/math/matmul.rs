@@ -149,13 +149,13 @@ pub fn matmul(a: &Output, b: &Output) -> Output {
     matmul_transposed(a, b, false, false)
 }
 
-/// Returns the product of two matrices, each transposed first where asked.
+/// Returns the product of two matrices, each transposed first if requested.
 #[track_caller]
 pub fn matmul_transposed(a: &Output, b: &Output, transpose_a: bool, transpose_b: bool) -> Output {
     let graph = a.graph();
     let is_batch = a.shape().rank().is_some_and(|rank| rank > 2) || b.shape().rank().is_some_and(|rank| rank > 2);
     if is_batch {
-        // Only complex adjoints differ from transposes, and those are asked for by their own op.
+        // Only complex adjoints differ from transposes, and those have a separate op.
         return graph
             .op("BatchMatMulV2")
             .input(a)
@@ -202,7 +202,7 @@ fn check_inner(a: Option<i64>, b: Option<i64>) -> Result<()> {
     }
 }
 
-/// Which factors make the gradients of a product, and how they are stored.
+/// The factors of a product's gradients, and how they are stored.
 ///
 /// `multiply(left, left_transposed, right, right_transposed)` adds the product.
 fn product_gradients(
@@ -263,7 +263,7 @@ fn batch_product_gradients(args: &GradientArgs<'_>, grad: &Output) -> Result<(Ou
     let attrs = args.op.attrs();
     let op_type = args.op.op_type();
     let adjoint = (attrs.bool("adj_x")?, attrs.bool("adj_y")?);
-    // Adjoints conjugate where transposes would need conjugated operands.
+    // Adjoints conjugate, where transposes would need conjugated operands.
     let (x, y) = (&args.input(0), &args.input(1));
     let multiply = |left: &Output, adj_x: bool, right: &Output, adj_y: bool| -> Result<Output> {
         let op = left.graph().op(&op_type).input(left).input(right).attr("adj_x", adj_x).attr("adj_y", adj_y);
@@ -339,7 +339,7 @@ impl<T: Element + MatMulElement> Kernel for MatMul<T> {
     }
 }
 
-/// Returns the sizes of the product of two matrices and its shape, or says why they don't fit.
+/// Returns the sizes and the shape of the product of two matrices, or an error if they don't match.
 pub(crate) fn matrix_product_shape(
     a: &Shape,
     b: &Shape,
@@ -367,7 +367,7 @@ pub(crate) fn matrix_product_shape(
 struct Batch<T> {
     adj_x: bool,
     adj_y: bool,
-    /// Whether batches that differ are broadcast; the first version of the op wants them equal.
+    /// Whether different batches are broadcast; the first version of the op requires equal ones.
     broadcasts: bool,
     element: PhantomData<fn(T)>,
 }
@@ -426,7 +426,7 @@ const fn same_v3<T: Element + MatMulElement>() -> KernelDef {
 struct BatchPlan {
     shape: MatMulShape,
     out_shape: Shape,
-    /// Which matrix of each operand a product takes, when that isn't its own number.
+    /// The matrix of each operand for a product, if its index differs from the product's.
     items: Option<Vec<(usize, usize)>>,
 }
 
@@ -466,7 +466,7 @@ impl BatchPlan {
     }
 }
 
-/// Products in a type that has a fast loop; operands and results are converted. Integers wrap alike in both.
+/// Products in a type with a fast loop; operands and results are converted. Integers wrap in the same way in both.
 struct Through<A, B, W, R> {
     inner: Batch<W>,
     types: PhantomData<fn(A, B) -> R>,
@@ -527,7 +527,7 @@ where
     }
 }
 
-/// A product whose operands may be `bfloat16`; the hint that they hold many zeros isn't needed.
+/// A product whose operands may be `bfloat16`; the hints about sparsity aren't needed.
 struct SparseMatMul {
     transpose_a: bool,
     transpose_b: bool,

@@ -70,7 +70,7 @@ fn pow_gradient(args: &GradientArgs<'_>) -> Gradients {
         let (x, y, z) = (conj(x)?, conj(y)?, conj(&z)?);
         let lower = binary("Pow", &x, &binary("Sub", &y, &scalar(&y, 1.0)?)?)?;
         let grad_x = binary("Mul", &binary("Mul", grad, &y)?, &lower)?;
-        // The logarithm is defined for positive numbers only; elsewhere nothing flows.
+        // The logarithm is defined only for positive numbers; elsewhere the gradient is zero.
         let zero = scalar(&x, 0.0)?;
         let defined = binary(if x.dtype().is_complex() { "NotEqual" } else { "Greater" }, &x, &zero)?;
         let safe = select(&defined, &x, &unary("OnesLike", &x)?)?;

@@ -92,7 +92,7 @@ fn lin_space_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 
 /// A type that ranges can be of.
 trait RangeElement: Element + PartialOrd + std::fmt::Display {
-    /// Returns how many numbers there are, or what is wrong with the bounds.
+    /// Returns the number of elements, or an error in the bounds.
     fn range_length(start: Self, limit: Self, delta: Self) -> Result<i64>;
     /// Writes the numbers.
     fn fill(start: Self, delta: Self, out: &mut [Self]);
@@ -152,7 +152,7 @@ macro_rules! float_ranges {
             }
 
             fn fill(start: Self, delta: Self, out: &mut [Self]) {
-                // As TensorFlow does, by a product rather than step by step, so that the last digits agree.
+                // Computed by a product as in TensorFlow, not step by step, so that the last digits agree.
                 for (index, out) in out.iter_mut().enumerate() {
                     *out = start + delta * <$ty as num_traits::NumCast>::from(index).unwrap_or(start);
                 }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, DType, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
-/// The kernels of a reduction of numbers. Types without a loop of their own are reduced in a wider one.
+/// The kernels of a numeric reduction. Types without a loop of their own are reduced in a wider one.
 macro_rules! numeric_kernels {
     ($reducer:ty) => {
         &[
@@ -33,7 +33,7 @@ macro_rules! numeric_kernels {
     };
 }
 
-/// The kernels of a reduction of numbers that have an order.
+/// The kernels of a reduction of ordered numbers.
 macro_rules! ordered_kernels {
     ($reducer:ty) => {
         &[
@@ -94,7 +94,7 @@ pub(super) const OPS: &[Op] = &[
             own::<reduce::Mean, Complex64>(),
             through::<reduce::Mean, f16, f32>(),
             through::<reduce::Mean, bf16, f32>(),
-            // A mean of narrow integers doesn't overflow.
+            // The sum behind a mean of narrow integers doesn't overflow.
             through::<reduce::Mean, i8, i64>(),
             through::<reduce::Mean, i16, i64>(),
             through::<reduce::Mean, i32, i64>(),
@@ -140,7 +140,7 @@ pub(super) const OPS: &[Op] = &[
             own::<reduce::EuclideanNorm, Complex64>(),
             through::<reduce::EuclideanNorm, f16, f32>(),
             through::<reduce::EuclideanNorm, bf16, f32>(),
-            // Squares of small numbers overflow, as they do in TensorFlow.
+            // Squares of narrow integers overflow, as in TensorFlow.
             own::<reduce::EuclideanNorm, i8>(),
             own::<reduce::EuclideanNorm, i16>(),
             own::<reduce::EuclideanNorm, i32>(),
@@ -213,7 +213,7 @@ macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident => $op:literal;)*) => {$(
         $(#[$doc])*
         ///
-        /// `axes` may be negative; `None` means all of them. With `keep_dims` they stay as dimensions of one element.
+        /// `axes` may be negative; `None` means all of them. With `keep_dims` they remain as dimensions of size 1.
         #[track_caller]
         pub fn $name(x: &Output, axes: Option<&[i32]>, keep_dims: bool) -> Output {
             let axes = reduction_axes(x, axes);
@@ -260,7 +260,7 @@ pub fn reduce_logsumexp(x: &Output, axes: Option<&[i32]>, keep_dims: bool) -> Ou
     log + max
 }
 
-/// Returns the axes to reduce as an op's input: those given, or all.
+/// Returns the axes to reduce as an op's input: the given ones, or all.
 #[track_caller]
 fn reduction_axes(x: &Output, axes: Option<&[i32]>) -> Output {
     let graph = x.graph();
@@ -313,7 +313,7 @@ fn reduction_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the reduced axes of an op, not negative, when they are constant and the rank is known.
+/// Returns an op's reduced axes as nonnegative numbers, if they are constant and the rank is known.
 fn constant_axes(args: &GradientArgs<'_>) -> Option<Vec<usize>> {
     let rank = args.input(0).shape().rank()? as i64;
     let axes = args.input(1).constant_value()?.to_indices().ok()?;
@@ -342,7 +342,7 @@ fn kept_shape(args: &GradientArgs<'_>) -> Result<Output> {
     Ok(stitch.attr("N", 2i64).try_build()?.output(0))
 }
 
-/// Returns a gradient of the output's shape spread over the input's shape.
+/// Broadcasts a gradient of the output's shape to the input's shape.
 fn spread(args: &GradientArgs<'_>, grad: &Output) -> Result<Output> {
     let x = args.input(0);
     let graph = x.graph();
@@ -413,7 +413,7 @@ fn euclidean_norm_gradient(args: &GradientArgs<'_>) -> Gradients {
     })
 }
 
-/// The product of all the others is the product of those before and of those after.
+/// The product of all others is the product of those before and of those after.
 fn prod_gradient(args: &GradientArgs<'_>) -> Gradients {
     unary_gradient(args, |grad, x, _| {
         let graph = x.graph();
@@ -473,7 +473,7 @@ impl<R: Reducer<T> + 'static, T: Element> Kernel for Reduction<R, T> {
     }
 }
 
-/// Hands the input on when every element is reduced by itself, as where the gradient of a broadcast finds nothing to add up.
+/// Returns the input if every element is reduced by itself, as when the gradient of a broadcast has nothing to sum.
 fn keep_elements(context: &mut OpContext<'_>, keep_dims: bool) -> Result<bool> {
     let shape = context.input(0)?.shape();
     let axes = reduced_axes(shape, context.input(1)?)?;
@@ -502,7 +502,7 @@ const fn own<R: Reducer<T> + 'static, T: Element>() -> KernelDef {
     KernelDef { types: const { &[("T", T::DTYPE)] }, create: Reduction::<R, T>::create }
 }
 
-/// A reduction in a wider type; integers wrap alike in both.
+/// A reduction in a wider type; integers wrap in the same way in both.
 struct Wider<R, T, W> {
     keep_dims: bool,
     types: PhantomData<fn(R, T) -> W>,
@@ -546,7 +546,7 @@ where
     }
 }
 
-/// Returns the axes that a tensor of axes names, checked against the shape to be reduced.
+/// Returns the axes in a tensor, checked against the shape to be reduced.
 fn reduced_axes(shape: &Shape, axes: &Tensor) -> Result<SmallVec<[usize; 8]>> {
     let rank = shape.rank() as i64;
     let mut result: SmallVec<[usize; 8]> = SmallVec::new();

@@ -164,7 +164,7 @@ fn abs_gradient(args: &GradientArgs<'_>) -> Gradients {
     unary_gradient(args, |grad, x, _| binary("Mul", grad, &unary("Sign", x)?))
 }
 
-/// A sign only changes where it jumps; for complex numbers it turns with the argument.
+/// A sign is constant except at its jump; that of a complex number also changes with the argument.
 fn sign_gradient(args: &GradientArgs<'_>) -> Gradients {
     // Of complex numbers, too, although they do change with their direction: TensorFlow says so.
     unary_gradient(args, |_, x, _| unary("ZerosLike", x))

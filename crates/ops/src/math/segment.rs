@@ -1,4 +1,4 @@
-//! Reductions of rows by segment: SegmentSum, SegmentMean, SegmentProd, SegmentMax, SegmentMin, whose ids are sorted, and
+//! Reductions of rows by segment: SegmentSum, SegmentMean, SegmentProd, SegmentMax, SegmentMin, with sorted ids, and
 //! UnsortedSegmentSum, UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin.
 
 use super::segment_gradient::{
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, DType, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
-/// Lists the kernels of a reduction by segment: the value that an empty one has, and how rows are combined.
+/// Lists the kernels of a reduction by segment: the value of an empty segment, and how rows are combined.
 macro_rules! segment_kernels {
     ($rule:expr; $([$($ty:ident),* $(,)?] => $initial:expr, $function:expr),* $(,)?) => {
         &[$($(KernelDef {
@@ -219,13 +219,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the sums of the rows with equal ids; ids are sorted, and the result has one row more than the largest.
+/// Returns the sums of the rows with equal ids; ids are sorted, and the result has one row more than the largest id.
 #[track_caller]
 pub fn segment_sum(data: &Output, segment_ids: &Output) -> Output {
     data.graph().op("SegmentSum").input(data).input(segment_ids).output()
 }
 
-/// Returns the sums of the rows with equal ids, in `num_segments` rows; negative ids are left out.
+/// Returns the sums of the rows with equal ids, in `num_segments` rows; negative ids are ignored.
 #[track_caller]
 pub fn unsorted_segment_sum(data: &Output, segment_ids: &Output, num_segments: &Output) -> Output {
     data.graph().op("UnsortedSegmentSum").input(data).input(segment_ids).input(num_segments).output()
@@ -263,16 +263,16 @@ fn unsorted_sum_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(gathered.into()), None, None])
 }
 
-/// How the ids of an op are to be taken.
+/// How an op interprets ids.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// Sorted, one for each row; what no row fills has the initial value.
+    /// Sorted, one for each row; empty segments have the initial value.
     Sorted,
     /// As `Sorted`, divided by the number of rows.
     SortedMean,
-    /// As `Sorted`, but what no row fills is zero.
+    /// As `Sorted`, but empty segments are zero.
     SortedExtreme,
-    /// In any order and of any shape that the data's starts with; the number of segments is an input.
+    /// In any order, with a shape that is a prefix of the data's; the number of segments is an input.
     Unsorted,
 }
 
@@ -327,7 +327,7 @@ impl<T: Element + Divide, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Segm
     }
 }
 
-/// Returns ids as `i64`s, without copying those that are.
+/// Returns ids as `i64`s, without a copy if they have that type.
 pub(super) fn indices(ids: &Tensor) -> Result<Cow<'_, [i64]>> {
     match ids.dtype() {
         DType::Int64 => Ok(Cow::Borrowed(ids.as_slice::<i64>()?)),

@@ -14,7 +14,7 @@ pub(super) struct Gathered {
     pub is_positive: Output,
 }
 
-/// Gathers rows by segment id; ids that are negative give zeros.
+/// Gathers rows by segment id; negative ids give zeros.
 pub(super) fn gather_drop_negatives(params: &Output, ids: &Output) -> Result<Gathered> {
     let zero = scalar(ids, 0.0)?;
     let clipped = binary("Maximum", ids, &zero)?;
@@ -25,7 +25,7 @@ pub(super) fn gather_drop_negatives(params: &Output, ids: &Output) -> Result<Gat
     Ok(Gathered { values, clipped, is_positive })
 }
 
-/// Returns the shape of ids with a 1 for each axis that the rows have and the ids don't.
+/// Returns the shape of ids with a 1 for each axis that only the rows have.
 fn broadcastable_shape(ids: &Output, rows: &Output) -> Result<Output> {
     let graph = ids.graph();
     let (ids_shape, ids_rank, rows_rank) = (shape_of(ids)?, ids.shape().rank(), rows.shape().rank());
@@ -62,7 +62,7 @@ pub(super) fn segment_sum_gradient(args: &GradientArgs<'_>) -> Gradients {
 pub(super) fn segment_mean_gradient(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let (data, ids) = (args.input(0), args.input(1));
-    // Ones of the shape of the ids, with an axis for each that the data has behind.
+    // Ones in the shape of the ids, with further axes for those of the data.
     let ones = cast(&unary("OnesLike", &ids)?, grad.dtype())?;
     let ones = reshape(&ones, &broadcastable_shape(&ids, &data)?)?;
     let scaled = binary("RealDiv", &grad, &binary("SegmentSum", &ones, &ids)?)?;
@@ -104,8 +104,8 @@ pub(super) fn unsorted_prod_gradient(args: &GradientArgs<'_>) -> Gradients {
     prod_gradient(args, &reduce, &|rows| gather(rows, &clipped), &|rows| Ok(gather_drop_negatives(rows, &ids)?.values))
 }
 
-/// The product of the others: the whole product divided by the element, or, where the element is the only zero of its
-/// segment, the product of what isn't zero.
+/// The product of the others: the whole product divided by the element, or, if the element is the only zero of its segment, the
+/// product of the nonzero elements.
 fn prod_gradient(
     args: &GradientArgs<'_>,
     reduce: &dyn Fn(&str, &Output) -> Result<Output>,

@@ -1,4 +1,4 @@
-//! Choosing between two tensors element by element: Select, SelectV2.
+//! Element-wise selection from two tensors: Select, SelectV2.
 
 use crate::compose::{Gradients, reduce_broadcast, select, ternary, unary};
 use graph::Output;
@@ -103,12 +103,12 @@ fn select_v2_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![None, grad_x.map(Into::into), grad_y.map(Into::into)])
 }
 
-/// How the condition fits the operands.
+/// How the condition matches the operands.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// Same shape, or a scalar, or a vector that chooses rows.
+    /// The same shape, or a scalar, or a vector that selects rows.
     Rows,
-    /// All three are broadcast to each other.
+    /// All three are broadcast together.
     Broadcast,
 }
 
@@ -188,7 +188,7 @@ fn choose_plain<T: Element>(c: &Tensor, x: &Tensor, y: &Tensor, plan: &Broadcast
     Tensor::build(shape, |out: &mut [T]| elementwise::select(c, x, y, out, plan))
 }
 
-/// Chooses among elements by their bits, so that types of one size share a loop.
+/// Selects elements by their bits, so that types of the same size share a loop.
 fn choose_bits<T: Element>(c: &Tensor, x: &Tensor, y: &Tensor, plan: &Broadcast<3>, shape: Shape) -> Result<Tensor> {
     let dtype = x.dtype();
     let (x, y) = (x.clone().with_dtype(T::DTYPE)?, y.clone().with_dtype(T::DTYPE)?);
@@ -196,7 +196,7 @@ fn choose_bits<T: Element>(c: &Tensor, x: &Tensor, y: &Tensor, plan: &Broadcast<
 }
 
 fn choose_other(c: &Tensor, x: &Tensor, y: &Tensor, plan: &Broadcast<3>, shape: Shape) -> Result<Tensor> {
-    // Whether the element comes from `x`, and from which place.
+    // Whether the element comes from `x`, and its position.
     let positions = |tensor: &Tensor| -> Vec<usize> { (0..tensor.num_elements()).collect() };
     let mut sources = vec![(false, 0usize); plan.out_len()];
     let conditions = c.as_slice::<bool>()?;

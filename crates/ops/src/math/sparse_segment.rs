@@ -1,5 +1,5 @@
-//! Reductions by segment of rows that are picked by index: SparseSegmentSum, SparseSegmentMean, SparseSegmentSqrtN, with
-//! and without a number of segments, and the ops of their gradients.
+//! Reductions by segment of indexed rows: SparseSegmentSum, SparseSegmentMean, SparseSegmentSqrtN, with and without a number of
+//! segments, and their gradient ops.
 
 use super::segment::{check_sorted, indices};
 use crate::compose::{Gradients, constant, int_vector, unary};
@@ -315,7 +315,7 @@ fn reduce_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     Ok(grads)
 }
 
-/// Returns how an op weighs rows, from its name.
+/// Returns the weighting of rows, from an op's name.
 fn scale_of(builder: &KernelBuilder<'_>) -> SegmentScale {
     let op = builder.node.op();
     if op.starts_with("SparseSegmentMean") {
@@ -327,7 +327,7 @@ fn scale_of(builder: &KernelBuilder<'_>) -> SegmentScale {
     }
 }
 
-/// What a reduction reads, checked.
+/// The checked inputs of a reduction.
 struct Picked<'a> {
     row_len: usize,
     indices: std::borrow::Cow<'a, [i64]>,
@@ -335,7 +335,7 @@ struct Picked<'a> {
     shape: Shape,
 }
 
-/// Checks the inputs of a reduction: data, indices, segment ids, and perhaps the number of segments.
+/// Checks the inputs of a reduction: data, indices, segment ids, and the number of segments if there is one.
 fn picked<'a>(context: &'a OpContext<'_>) -> Result<Picked<'a>> {
     let (data, index, ids) = (context.input(0)?, context.input(1)?, context.input(2)?);
     let shape = data.shape();
@@ -446,7 +446,7 @@ impl<T: Element + num_traits::PrimInt + num_traits::WrappingAdd> Kernel for Inte
 
 struct ReduceGrad<T> {
     scale: SegmentScale,
-    /// Whether only the rows that are named are returned, with their numbers.
+    /// Whether only the indexed rows are returned, with their numbers.
     is_sparse: bool,
     element: PhantomData<fn(T)>,
 }

@@ -372,7 +372,7 @@ fn bessel_i0e_gradient(args: &GradientArgs<'_>) -> Gradients {
     })
 }
 
-/// Returns `slope` where `x` isn't zero, and its limit of one half there; `slope` is given an `x` without zeros.
+/// Returns `slope` for nonzero `x`, and its limit of one half at zero; `slope` is called with an `x` without zeros.
 fn around_zero(x: &Output, slope: impl FnOnce(&Output) -> Result<Output>) -> Result<Output> {
     let is_zero = binary("Equal", x, &scalar(x, 0.0)?)?;
     let safe = select(&is_zero, &scalar(x, 1.0)?, x)?;
@@ -448,7 +448,7 @@ fn next_after_gradient(args: &GradientArgs<'_>) -> Gradients {
     binary_gradient(args, |grad, _, _| Ok((Some(grad.clone()), Some(times(grad, 0.0)?))))
 }
 
-/// The slope of the lower incomplete gamma function in its first argument, by differences of high order.
+/// The derivative of the lower incomplete gamma function with respect to its first argument, by high-order differences.
 fn igamma_slope_in_a(a: f64, x: f64) -> f64 {
     if !(a > 0.0 && x >= 0.0) {
         return f64::NAN;
@@ -458,7 +458,7 @@ fn igamma_slope_in_a(a: f64, x: f64) -> f64 {
     }
     const WEIGHTS: [f64; 4] = [4.0 / 5.0, -1.0 / 5.0, 4.0 / 105.0, -1.0 / 280.0];
     let step = 0.02 * a.min(a.sqrt());
-    // The smaller of both tails is the more accurate one.
+    // The smaller tail is the more accurate one.
     let lower = x < a;
     let value = |a: f64| if lower { functions::igamma(a, x) } else { -functions::igammac(a, x) };
     let difference = |(index, weight): (usize, &f64)| {
@@ -468,7 +468,7 @@ fn igamma_slope_in_a(a: f64, x: f64) -> f64 {
     WEIGHTS.iter().enumerate().map(difference).sum::<f64>() / step
 }
 
-/// How fast a gamma-distributed sample moves with the parameter, when its place in the distribution stays the same.
+/// The derivative of a gamma-distributed sample with respect to the parameter, at a fixed quantile.
 fn gamma_sample_slope(alpha: f64, sample: f64) -> f64 {
     if sample == 0.0 {
         return 0.0;
@@ -477,7 +477,7 @@ fn gamma_sample_slope(alpha: f64, sample: f64) -> f64 {
     -igamma_slope_in_a(alpha, sample) / log_density.exp()
 }
 
-/// The incomplete beta function; its inputs have one shape, but for scalars.
+/// The incomplete beta function; its inputs have the same shape, except for scalars.
 struct Betainc<T>(PhantomData<fn(T)>);
 
 impl<T: Element + AsPrimitive<f64>> Betainc<T>

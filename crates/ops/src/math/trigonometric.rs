@@ -9,7 +9,7 @@ use num_traits::Float;
 use numeric::simd_math;
 use tensor::{Complex32, Complex64, DType, Element, Result, Tensor, bf16, f16};
 
-/// Lists the kernels of a function that every type has as a method.
+/// Lists the kernels of a function that is a method of every type.
 macro_rules! method_kernels {
     ($method:ident) => {
         &[
@@ -23,7 +23,7 @@ macro_rules! method_kernels {
     };
 }
 
-/// One of them. The loop is shared by all functions of a type: they take much longer than a call.
+/// One such kernel. All functions of a type share the loop: they take much longer than a call.
 macro_rules! method {
     ($method:ident, $ty:ident) => {
         KernelDef {
@@ -159,7 +159,7 @@ pub(super) const OPS: &[Op] = &[
         shape: shape::unchanged,
         gradient: Gradient::Fn(asinh_gradient),
         kernels: &[
-            // In single precision the sum in it overflows.
+            // In single precision the sum in it would overflow.
             KernelDef {
                 types: &[("T", DType::Float)],
                 create: |_| Unary::<f32, _>::boxed_with_cost(10.0, |x: f32| f64::from(x).asinh() as f32),
@@ -182,7 +182,7 @@ pub(super) const OPS: &[Op] = &[
         shape: shape::unchanged,
         gradient: Gradient::Fn(acosh_gradient),
         kernels: &[
-            // In single precision the sum in it overflows.
+            // In single precision the sum in it would overflow.
             KernelDef {
                 types: &[("T", DType::Float)],
                 create: |_| Unary::<f32, _>::boxed_with_cost(10.0, |x: f32| f64::from(x).acosh() as f32),
@@ -322,7 +322,7 @@ fn atan2_gradient(args: &GradientArgs<'_>) -> Gradients {
     })
 }
 
-/// A loop over whole slices, which knows how to use vector instructions.
+/// A vectorized loop over whole slices.
 struct Vectorized(fn(&[f32], &mut [f32]));
 
 const fn vectorized(create: fn(&kernel::KernelBuilder<'_>) -> Result<BoxedKernel>) -> KernelDef {

@@ -1,4 +1,4 @@
-//! Several functions of one argument in a row: _UnaryOpsComposition. TensorFlow's optimizer makes it, and its masters send it.
+//! _UnaryOpsComposition: several unary functions in a row. TensorFlow's optimizer creates it, and its masters send it.
 
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels, shape};
 use num_traits::Float;
@@ -34,7 +34,7 @@ impl<T: Element + Float + SimdMath> Composition<T> {
 
 impl<T: Element + Float + SimdMath> Kernel for Composition<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        /// What fits the first-level cache.
+        /// A block that fits into the first-level cache.
         const BLOCK: usize = 1024;
         const COST_NS: f64 = 4.0;
         let input = context.take_input(0)?;

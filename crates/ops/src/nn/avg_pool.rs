@@ -1,4 +1,4 @@
-//! The mean under a sliding window: AvgPool, AvgPool3D, and the ops of their gradients.
+//! Average pooling: AvgPool, AvgPool3D, and their gradient ops.
 
 use super::max_pool::with_pool_attrs;
 use super::padding::Padding;

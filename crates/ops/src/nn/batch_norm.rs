@@ -1,5 +1,5 @@
-//! Batch normalization: FusedBatchNorm and its later versions, the ops of their gradients, and the form that a master
-//! makes of one with an activation behind it (_FusedBatchNormEx).
+//! Batch normalization: FusedBatchNorm and its later versions, their gradient ops, and the form that a master fuses with an
+//! activation (_FusedBatchNormEx).
 
 use super::window::{Images, Window};
 use crate::compose::{Gradients, binary, int_vector};
@@ -190,13 +190,13 @@ pub(super) const OPS: &[Op] = &[
 const FORWARD_KERNELS: &[KernelDef] = &[forward::<f32>(), forward::<f16>(), forward::<bf16>()];
 const BACKWARD_KERNELS: &[KernelDef] = &[backward::<f32>(), backward::<f16>(), backward::<bf16>()];
 
-/// What a training normalization returns: the images, and mean and variance of each channel.
+/// The results of a training normalization: the images, and mean and variance of each channel.
 pub struct BatchNorm {
     /// The normalized images.
     pub y: Output,
     /// The mean of each channel.
     pub mean: Output,
-    /// The variance of each channel, as an estimate for the population.
+    /// The variance of each channel, as an unbiased estimate.
     pub variance: Output,
 }
 
@@ -224,7 +224,7 @@ pub fn fused_batch_norm_inference(
     op.attr("epsilon", epsilon).attr("is_training", false).output()
 }
 
-/// Returns how the images are laid out; two spatial axes or three.
+/// Returns the layout of the images, with two or three spatial axes.
 fn layout(attrs: &AttrMap) -> Result<Window> {
     let format = attrs.string("data_format")?;
     let spatial = if format.len() == 5 { 3 } else { 2 };
@@ -287,7 +287,7 @@ fn forward_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     let is_training = attrs.bool("is_training")?;
     let format = attrs.string("data_format")?;
     let layout = layout(&attrs)?;
-    // TensorFlow's frozen gradient knows channels last only; a graph of ours must run there too.
+    // TensorFlow's frozen gradient supports only channels last; our graphs must run there too.
     let swaps = !is_training && layout.channels_first;
     let spatial = layout.spatial as i32;
     let permuted = |x: &Output, permutation: Vec<i32>| binary("Transpose", x, &int_vector(x.graph(), &permutation)?);
@@ -338,7 +338,7 @@ fn parameter<'a>(tensor: &'a Tensor, channels: usize, name: &str) -> Result<std:
     }
 }
 
-/// Returns moments or gradients in the type that the node gives them in.
+/// Returns moments or gradients in the node's output type.
 fn parameter_tensor(values: &[f32], dtype: DType) -> Tensor {
     match dtype {
         DType::BFloat16 => Tensor::vector(&values.iter().map(|&value| bf16::from_f32(value)).collect::<Vec<_>>()),
@@ -452,8 +452,7 @@ impl<T: Element + Float<Wide = f32>> Kernel for Forward<T> {
 }
 
 impl<T> Forward<T> {
-    /// Returns the moments that the node gives: in training the batch's, as estimates for the population and averaged with
-    /// the given ones.
+    /// Returns the output moments: in training those of the batch, as unbiased estimates and averaged with the given ones.
     fn running(&self, saved: &Moments, given: Option<(&[f32], &[f32])>, images: &Images) -> (Vec<f32>, Vec<f32>) {
         if !self.is_training {
             return (saved.mean.clone(), saved.variance.clone());

@@ -1,4 +1,4 @@
-//! A value for each channel: BiasAdd, BiasAddV1, BiasAddGrad.
+//! Per-channel biases: BiasAdd, BiasAddV1, BiasAddGrad.
 
 use crate::compose::{Gradients, binary, constant, int_vector, reshape, shape_of, sum, unary};
 use graph::{Output, ShapeContext};
@@ -54,7 +54,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns `value` with the bias of each element's channel added; channels are the last axis.
+/// Returns `value` with each channel's bias added; channels are the last axis.
 #[track_caller]
 pub fn bias_add(value: &Output, bias: &Output) -> Output {
     value.graph().op("BiasAdd").input(value).input(bias).output()
@@ -66,7 +66,7 @@ pub fn xw_plus_b(x: &Output, weights: &Output, biases: &Output) -> Output {
     bias_add(&crate::math::matmul(x, weights), biases)
 }
 
-/// Returns the axis of the channels; the format is missing in the oldest version of the op.
+/// Returns the axis of the channels; the oldest version of the op has no format attribute.
 fn channel_axis(format: Result<String>, rank: usize) -> usize {
     match format {
         Ok(format) if format == "NCHW" => 1,
@@ -122,7 +122,7 @@ fn bias_add_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(binary("BroadcastTo", &spread, &shape_of(&value)?)?.into())])
 }
 
-/// Returns where the channels are in a value of this shape.
+/// Returns the position of the channels in a value of this shape.
 fn channels(shape: &Shape, channels_first: bool) -> Result<(Channels, usize)> {
     if shape.rank() < 2 {
         return Err(Status::invalid_argument(format!("Input tensor must be at least 2D: {shape}")));

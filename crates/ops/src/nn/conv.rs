@@ -1,4 +1,4 @@
-//! Convolutions: Conv2D, Conv3D and the ops of their gradients.
+//! Convolutions: Conv2D, Conv3D and their gradient ops.
 
 use super::padding::Padding;
 use super::window::{Images, Window};
@@ -200,7 +200,7 @@ pub fn conv2d(input: &Output, filter: &Output, strides: [i64; 2], padding: Paddi
     op.attr("strides", &[1, strides[0], strides[1], 1][..]).output()
 }
 
-/// Returns the transpose of a convolution, which spreads each pixel over a window of an image of `output_shape`.
+/// Returns the transpose of a convolution, which distributes each pixel over a window of an image of `output_shape`.
 #[track_caller]
 pub fn conv2d_transpose(
     input: &Output,
@@ -239,7 +239,7 @@ fn backprop_input_shape<const N: usize>(c: &mut ShapeContext<'_>) -> Result<()> 
     let gradient = c.with_rank(2, N + 2)?;
     let filter = c.with_rank(1, N + 2)?;
     let output = match sizes.rank() {
-        // Only the spatial sizes are given; the others follow from the other inputs.
+        // Only the spatial sizes are given; the others are those of the other inputs.
         Some(rank) if rank == N => {
             let channels_first = c.attrs.string("data_format")?.starts_with("NC");
             let mut dims = vec![gradient.dim(0)];
@@ -277,7 +277,7 @@ fn backprop_filter_by_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Adds an op of the same convolution: strides, padding and so on are those of `like`.
+/// Adds an op of the same convolution, with the strides, padding and so on of `like`.
 pub(super) fn like(op: &str, like: &Operation, inputs: [&Output; 3]) -> Result<Output> {
     let builder = like.graph().op(op).inputs(inputs);
     with_window_attrs(builder, like).try_build().map(|op| op.output(0))
@@ -375,7 +375,7 @@ impl Plan {
         if filter.rank() != spatial + 2 {
             return Err(Status::invalid_argument(format!("filter must be {}-dimensional: {filter}", spatial + 2)));
         }
-        // A filter without output channels gives an output without elements; one that sees nothing has no meaning.
+        // A filter without output channels gives an empty output; one without input has no meaning.
         if filter.dims()[..=spatial].contains(&0) {
             return Err(Status::invalid_argument(
                 "filter must not have zero elements (i.e. all dimensions must be non-zero)",
@@ -430,7 +430,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns whether there is nothing to compute: no output, or none of the input.
+    /// Returns whether there is nothing to compute: no output, or no input.
     fn is_empty(&self) -> bool {
         self.shape.out_len() == 0 || self.shape.in_len() == 0
     }
@@ -484,7 +484,7 @@ impl<T: Element + ConvElement, const N: usize> Kernel for Forward<T, N> {
     }
 }
 
-/// A convolution of integers, computed in double precision, which holds all of their products.
+/// A convolution of integers, computed in double precision, which represents all of their products.
 struct IntegerForward {
     window: Window,
 }
@@ -520,7 +520,7 @@ impl Kernel for IntegerForward {
     }
 }
 
-/// Returns the sizes that an input gives: a vector of them, or a tensor of that shape in the oldest versions.
+/// Returns the sizes in an input: a vector of them, or a tensor of that shape in the oldest versions.
 fn sizes_of(tensor: &Tensor, by_shape: bool, name: &str) -> Result<Shape> {
     if by_shape {
         return Ok(tensor.shape().clone());
@@ -537,7 +537,7 @@ fn takes_tensors(builder: &KernelBuilder<'_>) -> bool {
 
 struct BackpropInput<T, const N: usize> {
     window: Window,
-    /// Whether the first input has the shape of the result rather than naming it.
+    /// Whether the first input has the result's shape, rather than containing it.
     by_shape: bool,
     op: String,
     element: PhantomData<fn(T)>,

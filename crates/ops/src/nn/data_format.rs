@@ -1,4 +1,4 @@
-//! What follows from another order of axes: DataFormatDimMap, DataFormatVecPermute.
+//! Conversions between axis orders: DataFormatDimMap, DataFormatVecPermute.
 
 use graph::ShapeContext;
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels, shape};
@@ -77,7 +77,7 @@ impl Formats {
 }
 
 struct DimMap<T> {
-    /// The new place of each axis.
+    /// The new position of each axis.
     places: Vec<usize>,
     element: PhantomData<fn(T)>,
 }

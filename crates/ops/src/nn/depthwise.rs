@@ -1,4 +1,4 @@
-//! Convolutions of each channel on its own: DepthwiseConv2dNative and the ops of its gradients.
+//! Convolutions of each channel separately: DepthwiseConv2dNative and its gradient ops.
 
 use super::conv::{Names, backprop_filter_gradient, backprop_input_gradient, forward_gradient};
 use super::padding::Padding;
@@ -80,7 +80,7 @@ const NAMES: Names = Names {
     backprop_filter: "DepthwiseConv2dNativeBackpropFilter",
 };
 
-/// Returns the convolution of each channel with filters of its own (rows, columns, channels, filters per channel).
+/// Returns the convolution of each channel with its own filters (rows, columns, channels, filters per channel).
 #[track_caller]
 pub fn depthwise_conv2d(input: &Output, filter: &Output, strides: [i64; 2], padding: Padding) -> Output {
     let op = input.graph().op("DepthwiseConv2dNative").input(input).input(filter).attr("padding", padding.attr());
@@ -123,7 +123,7 @@ fn depthwise_backprop_filter_gradient(args: &GradientArgs<'_>) -> Gradients {
     backprop_filter_gradient(args, &NAMES)
 }
 
-/// What a kernel computes.
+/// The computation of a kernel.
 #[derive(Clone, Copy)]
 enum Stage {
     Forward,

@@ -68,8 +68,8 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns for each place the largest sum of the input under the filter and the filter; `strides` and `rates` are those of
-/// rows and columns.
+/// Returns for each position the maximum of input plus filter within the window; `strides` and `rates` are those of rows and
+/// columns.
 #[track_caller]
 pub fn dilation2d(input: &Output, filter: &Output, strides: [i64; 2], rates: [i64; 2], padding: Padding) -> Output {
     let whole = |[rows, columns]: [i64; 2]| [1, rows, columns, 1];
@@ -105,7 +105,7 @@ fn dilation_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(input.into()), Some(filter.into())])
 }
 
-/// How the filter slides over rows and columns.
+/// The window over rows and columns.
 struct Steps {
     strides: [usize; 2],
     rates: [usize; 2],
@@ -132,7 +132,7 @@ impl Steps {
         Ok(Steps { strides: list("strides")?, rates: list("rates")?, same: attrs.string("padding")? == "SAME" })
     }
 
-    /// Returns how many places the filter takes along an axis, and how far the first begins before the input does.
+    /// Returns the number of filter positions along an axis, and how far before the input the first one begins.
     fn place(&self, axis: usize, input: usize, filter: usize) -> Result<(usize, usize)> {
         let (input, stride) = (input as i64, self.strides[axis] as i64);
         let reach = (filter as i64 - 1).saturating_mul(self.rates[axis] as i64).saturating_add(1);
@@ -193,8 +193,8 @@ impl Plan {
         Shape::from_usize(&[self.batch, self.output[0], self.output[1], self.depth])
     }
 
-    /// Calls `found` for each element of the output with its index, the largest sum, the element of the input and that of
-    /// the filter from which it comes; without one in reach these are where the filter begins.
+    /// Calls `found` for each element of the output with its index, the maximum, and the elements of the input and of the filter
+    /// that it comes from; without one within the image these are at the filter's beginning.
     fn each<T: Arithmetic + PartialOrd + Bounded>(
         &self,
         steps: &Steps,

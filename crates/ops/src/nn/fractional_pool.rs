@@ -1,4 +1,4 @@
-//! Pooling by ratios that aren't whole: FractionalAvgPool, FractionalMaxPool and their gradients.
+//! Pooling with fractional ratios: FractionalAvgPool, FractionalMaxPool and their gradients.
 
 use crate::arithmetic::Arithmetic;
 use crate::compose::Gradients;
@@ -141,7 +141,7 @@ fn maximum_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(op.try_build()?.output(0).into())])
 }
 
-/// What the kernels of all types share.
+/// The common part of the kernels of all types.
 struct Plan {
     ratios: [f32; 4],
     pseudo_random: bool,
@@ -175,7 +175,7 @@ impl Plan {
         Ok(Plan { ratios, pseudo_random: attrs.bool("pseudo_random")?, overlapping: attrs.bool("overlapping")?, seeds })
     }
 
-    /// Draws where the windows of an input begin and end.
+    /// Draws the window boundaries of an input.
     fn windows(&self, input: &Tensor) -> Result<Windows> {
         let shape = input.shape();
         if shape.rank() != 4 {
@@ -202,7 +202,7 @@ impl Plan {
     }
 }
 
-/// Returns where windows begin, and where the last one ends.
+/// Returns the starts of windows, and the end of the last one.
 fn sequence(size: usize, outputs: usize, generator: &mut GuardedPhilox, pseudo_random: bool) -> Vec<i64> {
     let (size, count) = (size as i64, outputs as i64);
     let least = size / count;
@@ -245,7 +245,7 @@ impl Windows {
         Windows { input, rows, columns, overlapping }
     }
 
-    /// Returns windows that a gradient op was given, after checking them.
+    /// Returns the checked windows of a gradient op.
     fn given(shape: &Shape, rows: &Tensor, columns: &Tensor, grad: &Tensor, overlapping: bool) -> Result<Windows> {
         if shape.rank() != 4 || grad.shape().rank() != 4 {
             return Err(Status::invalid_argument("the input and out_backprop must be 4-dimensional"));
@@ -280,7 +280,7 @@ impl Windows {
         Shape::from_usize(&[batch, self.rows.len() - 1, self.columns.len() - 1, channels])
     }
 
-    /// Calls `visit` with the pixel of the output and that of the input, for each pixel of each window.
+    /// Calls `visit` with the output pixel and the input pixel, for each pixel of each window.
     fn visit(&self, mut visit: impl FnMut(usize, usize)) {
         let [batch, height, width, _] = self.input;
         let range = |bounds: &[i64], index: usize, size: usize| {
@@ -302,7 +302,7 @@ impl Windows {
         }
     }
 
-    /// Returns how many pixels each window has.
+    /// Returns the number of pixels of each window.
     fn counts(&self) -> Result<Vec<usize>> {
         let pixels = self.output_shape()?.slice(0, 3).num_elements();
         let mut counts = vec![0; pixels];
@@ -433,7 +433,7 @@ impl<T: Pooled> Kernel for MaximumGrad<T> {
         let windows = Windows::given(input.shape(), context.input(3)?, context.input(4)?, grad, self.plan)?;
         let (from, grad) = (input.as_slice::<T>()?, grad.as_slice::<T>()?);
         let channels = windows.input[3];
-        // Of equal ones the first gets everything.
+        // Among equal ones the first gets the whole gradient.
         let mut best: Vec<Option<usize>> = vec![None; grad.len()];
         windows.visit(|output, input| {
             for channel in 0..channels {

@@ -1,5 +1,5 @@
-//! Products with what follows them: _FusedMatMul and _FusedConv2D add a bias and apply an activation while the product is
-//! still in the cache. Optimizers make them; programs don't.
+//! _FusedMatMul and _FusedConv2D: products fused with a bias and an activation, which are applied while the product is still in
+//! the cache. Optimizers create them; programs don't.
 
 use super::conv::{Plan, conv_shape};
 use super::window::Window;
@@ -69,7 +69,7 @@ fn fused_conv_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     conv_shape::<2>(c)
 }
 
-/// What is done with a product, in this order.
+/// The operations on a product, in this order.
 #[derive(Clone, Copy)]
 struct Finish {
     channels: ChannelStep,
@@ -79,7 +79,7 @@ struct Finish {
     epsilon: f32,
 }
 
-/// What is done with each channel of a product.
+/// The operation on each channel of a product.
 #[derive(Clone, Copy, PartialEq)]
 enum ChannelStep {
     /// A bias is added: one argument.
@@ -133,7 +133,7 @@ impl Finish {
         Ok(Finish { channels, adds, activation, epsilon: attrs.float("epsilon")? })
     }
 
-    /// Computes a product and finishes it. `product` is given what can be done while it is computed.
+    /// Computes a product and its epilogue. `product` gets the part of the epilogue that can be applied during the computation.
     fn run<T: Element + Float>(
         &self,
         context: &OpContext<'_>,
@@ -179,7 +179,7 @@ impl Finish {
         }
     }
 
-    /// Adds input `index`, when there is something to add, and applies the activation.
+    /// Adds input `index`, if there is one to add, and applies the activation.
     fn add_and_activate<T: Element + Float>(
         &self,
         context: &OpContext<'_>,

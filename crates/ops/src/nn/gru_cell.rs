@@ -1,4 +1,4 @@
-//! One time of a gated recurrent unit: GRUBlockCell, GRUBlockCellGrad.
+//! One time step of a gated recurrent unit: GRUBlockCell, GRUBlockCellGrad.
 
 use super::lstm::{join_rows, sigmoid};
 use graph::ShapeContext;
@@ -110,7 +110,7 @@ impl Sizes {
         self.batch * self.cells
     }
 
-    /// Returns the rows of the input beside those of a state, multiplied by weights.
+    /// Returns the rows of the input concatenated with those of a state, multiplied by weights.
     fn product(self, x: &[f32], state: &[f32], w: &[f32], width: usize) -> Vec<f32> {
         let depth = self.inputs + self.cells;
         let mut joined = vec![0.0; self.batch * depth];

@@ -1,5 +1,4 @@
-//! Losses and other functions made of several ops: L2Loss, and the compositions dropout, moments and
-//! sigmoid_cross_entropy_with_logits.
+//! Losses and other composed functions: L2Loss, and the compositions dropout, moments and sigmoid_cross_entropy_with_logits.
 
 use super::softmax::Labels;
 use crate::compose::{Gradients, binary, unary_gradient};
@@ -33,8 +32,8 @@ pub fn l2_loss(t: &Output) -> Output {
     t.graph().op("L2Loss").input(t).output()
 }
 
-/// Returns `x` with elements set to zero at random, with probability `rate`, and the others scaled up so that the sum
-/// stays the same on average.
+/// Returns `x` with random elements set to zero, with probability `rate`, and the others scaled up so that the expected sum is
+/// unchanged.
 #[track_caller]
 pub fn dropout(x: &Output, rate: f64, seed: Option<i64>) -> Output {
     if !(0.0..1.0).contains(&rate) {

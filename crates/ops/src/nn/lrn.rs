@@ -50,7 +50,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns images in which each channel is divided by a power of the sum of the squares of the channels beside it.
+/// Returns images in which each channel is divided by a power of the sum of the squares of the adjacent channels.
 #[track_caller]
 pub fn local_response_normalization(input: &Output, depth_radius: i64, bias: f32, alpha: f32, beta: f32) -> Output {
     let op = input.graph().op("LRN").input(input).attr("depth_radius", depth_radius).attr("bias", bias);

@@ -1,7 +1,7 @@
 //! Long short-term memory over whole sequences: BlockLSTM, BlockLSTMV2 and their gradients.
 //!
-//! The two versions differ in the order of the gates in the weights: input, cell, forget, output in the first, and
-//! input, forget, cell, output in the second, which has no bias of the forget gate. Halves are computed as floats.
+//! The two versions differ in the order of the gates in the weights: input, cell, forget, output in the first, and input, forget,
+//! cell, output in the second, which has no forget gate bias. Half types are computed as floats.
 
 use crate::compose::Gradients;
 use graph::ShapeContext;
@@ -129,19 +129,19 @@ fn lstm_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(grads)
 }
 
-/// The sizes of a sequence and where the gates are.
+/// The sizes of a sequence, and the positions of the gates.
 #[derive(Clone, Copy)]
 struct Sizes {
     times: usize,
     batch: usize,
     inputs: usize,
     cells: usize,
-    /// How many of the times count.
+    /// The number of time steps that count.
     used: usize,
 }
 
 impl Sizes {
-    /// Checks the first inputs, which both the op and its gradient have.
+    /// Checks the first inputs, which the op and its gradient have in common.
     fn of(context: &OpContext<'_>) -> Result<Sizes> {
         let used = context.input(0)?;
         if !used.shape().is_scalar() {
@@ -177,7 +177,7 @@ impl Sizes {
         Ok(Sizes { times, batch, inputs, cells, used })
     }
 
-    /// Returns how many elements the states of one time have.
+    /// Returns the number of elements of one time step's states.
     fn states(self) -> usize {
         self.batch * self.cells
     }
@@ -186,13 +186,13 @@ impl Sizes {
         Shape::new(&[self.times as i64, self.batch as i64, self.cells as i64])
     }
 
-    /// Writes each row of the inputs and of the state before in one.
+    /// Writes each row of the inputs, followed by that of the previous state.
     fn join(self, x: &[f32], h_prev: &[f32], joined: &mut [f32]) {
         join_rows(self.batch, x, self.inputs, h_prev, self.cells, joined);
     }
 }
 
-/// Writes each row of two matrices in one.
+/// Writes each row of two matrices, one after the other.
 pub(super) fn join_rows(rows: usize, a: &[f32], a_len: usize, b: &[f32], b_len: usize, joined: &mut [f32]) {
     for (row, joined) in joined.chunks_exact_mut((a_len + b_len).max(1)).enumerate().take(rows) {
         joined[..a_len].copy_from_slice(&a[row * a_len..(row + 1) * a_len]);
@@ -218,7 +218,7 @@ pub(super) fn floats<'a>(context: &'a OpContext<'_>, index: usize) -> Result<Cow
     })
 }
 
-/// Returns a tensor of a type that the ops have.
+/// Returns a tensor of the op's type.
 pub(super) fn tensor_of(dtype: DType, shape: Shape, values: &[f32]) -> Result<Tensor> {
     match dtype {
         DType::Half => Tensor::build(shape, |halves: &mut [f16]| {
@@ -228,7 +228,7 @@ pub(super) fn tensor_of(dtype: DType, shape: Shape, values: &[f32]) -> Result<Te
     }
 }
 
-/// Where the gates are in a row of the weights, in cells.
+/// The positions of the gates in a row of the weights, in cells.
 #[derive(Clone, Copy)]
 struct Layout {
     cell: usize,
@@ -251,7 +251,7 @@ pub(super) fn sigmoid(value: f32) -> f32 {
     1.0 / (1.0 + (-value).exp())
 }
 
-/// What is added to the gates: a bias, and the states that they look at.
+/// The additions to the gates: a bias, and the peepholes.
 pub(super) struct Weights<'a> {
     pub b: &'a [f32],
     pub wci: &'a [f32],
@@ -259,7 +259,7 @@ pub(super) struct Weights<'a> {
     pub wco: &'a [f32],
 }
 
-/// How the states of one time follow from the gates and the states before.
+/// Computes the states of one time step from the gates and the previous states.
 pub(super) struct Cell {
     layout: Layout,
     forget_bias: f32,
@@ -302,7 +302,7 @@ impl Cell {
     }
 }
 
-/// What the gradients of one element follow from.
+/// The inputs of one element's gradients.
 pub(super) struct Element {
     pub i: f32,
     pub f: f32,
@@ -315,7 +315,7 @@ pub(super) struct Element {
     pub h_grad: f32,
 }
 
-/// The gradients of one element: of its gates and of the state before.
+/// The gradients of one element: of its gates and of the previous state.
 pub(super) struct ElementGrads {
     pub i: f32,
     pub ci: f32,
@@ -325,7 +325,7 @@ pub(super) struct ElementGrads {
 }
 
 impl Element {
-    /// Returns the gradients; `peephole` holds wci, wcf and wco of the cell where there are such weights.
+    /// Returns the gradients; `peephole` has wci, wcf and wco of the cell, if there are peepholes.
     pub(super) fn grads(&self, peephole: Option<[f32; 3]>) -> ElementGrads {
         let [wci, wcf, wco] = peephole.unwrap_or_default();
         let Element { i, f, o, ci, co, .. } = *self;
@@ -359,7 +359,7 @@ impl Kernel for Lstm {
         let (x, w, b) = (floats(context, 1)?, floats(context, 4)?, floats(context, 8)?);
         let (wci, wcf, wco) = (floats(context, 5)?, floats(context, 6)?, floats(context, 7)?);
         let (mut cs_prev, mut h_prev) = (floats(context, 2)?.into_owned(), floats(context, 3)?.into_owned());
-        // In the order of the outputs: i, cs, f, o, ci, co, h. What comes after the times that count is zero.
+        // In the order of the outputs: i, cs, f, o, ci, co, h. Steps past the sequence's length are zero.
         let mut outputs: [Vec<f32>; 7] = std::array::from_fn(|_| vec![0.0; shape.num_elements()]);
         let mut joined = vec![0.0; sizes.batch * width];
         let mut gates = vec![0.0; 4 * states];
@@ -507,7 +507,7 @@ mod tests {
 
     fn total(op: &str, inputs: &[Tensor]) -> f64 {
         let outputs = run_op(op, attrs![("use_peephole", true)], inputs).unwrap();
-        // The two outputs that have gradients, with weights that differ.
+        // The two outputs with gradients, with different weights.
         let weighted = |index: usize, phase: f32| {
             let weights = wave(outputs[index].dims(), phase);
             let pairs = outputs[index].as_slice::<f32>().unwrap().iter().zip(weights.as_slice::<f32>().unwrap());

@@ -1,4 +1,4 @@
-//! One time of long short-term memory: LSTMBlockCell, LSTMBlockCellGrad.
+//! One time step of long short-term memory: LSTMBlockCell, LSTMBlockCellGrad.
 //!
 //! The gates are in the order of BlockLSTM: input, cell, forget, output.
 
@@ -117,7 +117,7 @@ impl Sizes {
     }
 }
 
-/// Refuses an input of another shape, with the words of TensorFlow where a size is another.
+/// Refuses an input of another shape, with TensorFlow's message for a wrong size.
 fn check_dims(context: &OpContext<'_>, index: usize, expected: &[i64]) -> Result<()> {
     let dims = context.input(index)?.dims();
     if dims == expected {
@@ -130,7 +130,7 @@ fn check_dims(context: &OpContext<'_>, index: usize, expected: &[i64]) -> Result
         (4..=6, _) => (format!("{name}.dim_size"), ["cell_size", ""]),
         (1 | 2, _) => (format!("{name}.dims"), ["batch_size", "cell_size"]),
         (14 | 15, _) => (format!("{name}_tensor.dims"), ["batch_size", "cell_size"]),
-        // TensorFlow says i where f has the wrong size.
+        // TensorFlow names i if f has the wrong size.
         (_, "f") if dims.first() == expected.first() => ("i.dim_size".to_owned(), ["batch_size", "cell_size"]),
         _ => (format!("{name}.dim_size"), ["batch_size", "cell_size"]),
     };
@@ -264,7 +264,7 @@ mod tests {
         shapes.into_iter().enumerate().map(|(index, dims)| wave(dims, index as f32)).collect()
     }
 
-    /// A cell is a sequence of one time.
+    /// A cell is a sequence with a single time step.
     #[test]
     fn a_cell_does_what_a_sequence_of_one_time_does() {
         for use_peephole in [false, true] {

@@ -1,5 +1,4 @@
-//! The largest element under a sliding window: MaxPool, MaxPoolV2, MaxPool3D, MaxPoolWithArgmax, and the ops of their
-//! gradients.
+//! Max pooling: MaxPool, MaxPoolV2, MaxPool3D, MaxPoolWithArgmax, and their gradient ops.
 
 use super::padding::Padding;
 use super::pool_plan::{PoolPlan, PoolWindow, Source, pool_shape, pool_v2_shape};
@@ -216,7 +215,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// The kernels over rows and columns; which op it is decides what they compute.
+/// The kernels over rows and columns; the op determines what they compute.
 const KERNELS_2D: &[KernelDef] = &[
     kernel_2d::<f32>(),
     kernel_2d::<f64>(),
@@ -235,7 +234,7 @@ const KERNELS_2D: &[KernelDef] = &[
 /// The kernels over depth, rows and columns.
 const KERNELS_3D: &[KernelDef] = &[kernel_3d::<f32>(), kernel_3d::<f64>(), kernel_3d::<f16>(), kernel_3d::<bf16>()];
 
-/// Returns the largest element under each window of images (batch, rows, columns, channels).
+/// Returns the maximum of each window of images (batch, rows, columns, channels).
 #[track_caller]
 pub fn max_pool(value: &Output, ksize: [i64; 2], strides: [i64; 2], padding: Padding) -> Output {
     let op = value.graph().op("MaxPool").input(value).attr("ksize", &[1, ksize[0], ksize[1], 1][..]);
@@ -248,7 +247,7 @@ fn like_output(c: &mut kernel::ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives an op the window of another.
+/// Sets the window of another op.
 pub(super) fn with_pool_attrs(mut builder: OpBuilder, like: &Operation) -> OpBuilder {
     let attrs = like.attrs();
     for name in ["ksize", "strides", "padding", "data_format"] {
@@ -259,7 +258,7 @@ pub(super) fn with_pool_attrs(mut builder: OpBuilder, like: &Operation) -> OpBui
     builder
 }
 
-/// Adds an op of three inputs with the same window, and puts its output at a place among gradients.
+/// Adds an op of three inputs with the same window, and puts its output at an index of the gradients.
 fn back(args: &GradientArgs<'_>, op: &str, inputs: &[Output], place: usize) -> Gradients {
     let builder = args.op.graph().op(op).inputs(inputs);
     let mut builder = with_pool_attrs(builder, args.op);
@@ -271,7 +270,7 @@ fn back(args: &GradientArgs<'_>, op: &str, inputs: &[Output], place: usize) -> G
     Ok(grads)
 }
 
-/// The gradient of a pooling: the op takes its input, its output and the gradient, and the window where that is an input.
+/// The gradient of a pooling: the op takes its input, its output and the gradient, and the window if that is an input.
 fn forward_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; args.op.num_inputs()]) };
     let mut inputs = vec![args.input(0), args.output(0), grad];
@@ -279,7 +278,7 @@ fn forward_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     back(args, op, &inputs, 0)
 }
 
-/// The gradient of a pooling's gradient with respect to what flows into it; the rest gets zeros, as TensorFlow has it.
+/// The gradient of a pooling's gradient with respect to the incoming gradient; the other inputs get zeros, as in TensorFlow.
 fn backward_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; args.op.num_inputs()]) };
     let mut inputs = vec![args.input(0), args.input(1), grad];
@@ -335,14 +334,14 @@ fn max_pool_with_argmax_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(builder.try_build()?.output(0).into())])
 }
 
-/// What a max-pooling kernel computes.
+/// The computation of a max-pooling kernel.
 #[derive(Clone, Copy)]
 enum Stage {
     /// The maximum.
     Forward,
     /// The gradient of its input.
     Backward,
-    /// The gradient of that.
+    /// The gradient of that gradient.
     Twice,
 }
 
@@ -424,7 +423,7 @@ where
     }
 }
 
-/// Runs a loop from images to pooled images, whatever the format.
+/// Runs a loop from images to pooled images, in any format.
 fn pooled<T: Element>(
     plan: &PoolPlan,
     input: &Tensor,
@@ -455,7 +454,7 @@ fn spread<T: Element + PoolElement>(plan: &PoolPlan, input: &Tensor, gradient: &
     plan.window.from_channels_last::<T>(output)
 }
 
-/// The maximum over runs of neighbouring channels.
+/// The maximum over runs of adjacent channels.
 fn over_channels<T: Element>(pool: &PoolWindow, input: &Tensor) -> Result<Tensor>
 where
     Max: Reducer<T>,
@@ -527,7 +526,7 @@ impl<T: Element + PoolElement> Kernel for WithArgmax<T> {
     }
 }
 
-/// Adds each gradient to the place that its maximum came from.
+/// Adds each gradient to the position of its maximum.
 struct BackwardWithArgmax<T> {
     include_batch: bool,
     element: PhantomData<fn(T)>,

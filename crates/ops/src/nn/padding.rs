@@ -1,6 +1,6 @@
-//! [`Padding`]: what convolutions and pools do at the edges.
+//! [`Padding`]: the padding of convolutions and pools at the edges.
 
-/// What happens where a window reaches over the edge.
+/// The padding of windows that extend beyond the edge.
 ///
 /// ```
 /// use ops::nn::{Padding, max_pool};
@@ -12,7 +12,7 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// Windows lie inside: the result is smaller.
+    /// Windows are inside: the result is smaller.
     #[default]
     Valid,
     /// Zeros are added so that, with strides of 1, the result has the size of the input.

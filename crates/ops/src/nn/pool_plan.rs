@@ -6,15 +6,15 @@ use kernel::{AttrMap, KernelBuilder, OpContext};
 use numeric::pool::PoolShape;
 use tensor::{PartialShape, Result, Shape, Status, Tensor};
 
-/// Where the window and the strides of a pooling come from.
+/// The source of a pooling's window and strides.
 pub(super) enum Source {
-    /// From attributes, known when the kernel is made.
+    /// Attributes, which are known when the kernel is created.
     Attrs(PoolWindow),
-    /// From two inputs, the first of which is this one.
+    /// Two inputs, the first of which has this index.
     Inputs { first: usize, spatial: usize, attrs: AttrMap },
 }
 
-/// A window that slides over images, and its size.
+/// A sliding window over images.
 #[derive(Clone)]
 pub(super) struct PoolWindow {
     pub window: Window,
@@ -36,10 +36,10 @@ impl PoolWindow {
         PoolWindow::new(attrs, spatial, attrs.ints("ksize")?, attrs.ints("strides")?)
     }
 
-    /// Returns whether the window reaches over channels rather than pixels; both at once can't be.
+    /// Returns whether the window extends over channels rather than pixels; it can't be both.
     pub(super) fn pools_channels(&self) -> Result<bool> {
         if self.channel_size == 1 {
-            // A step along channels of which each is pooled by itself changes nothing.
+            // A stride along channels that are pooled separately has no effect.
             return Ok(false);
         }
         if self.size != [1; 3] || self.window.strides != [1; 3] {
@@ -72,7 +72,7 @@ impl PoolWindow {
             strides: self.window.strides,
             pad_before,
         };
-        // Padding that a window never leaves would make an output of nothing.
+        // A window entirely within the padding would have no elements.
         for axis in 0..3 {
             if size[axis] > 0 && (pad_before[axis] >= self.size[axis].max(1) && images.size[axis] > 0) {
                 return Err(Status::invalid_argument(format!(
@@ -110,7 +110,7 @@ impl PoolPlan {
 }
 
 impl Source {
-    /// Reads attributes, or remembers which inputs to read.
+    /// Reads attributes, or the indices of the inputs.
     pub(super) fn new(builder: &KernelBuilder<'_>, spatial: usize) -> Result<Source> {
         if let Ok(range) = builder.input_range("ksize") {
             return Ok(Source::Inputs { first: range.start, spatial, attrs: builder.attrs().clone() });
@@ -142,7 +142,7 @@ pub(super) fn pool_shape<const N: usize>(c: &mut ShapeContext<'_>) -> Result<()>
     Ok(())
 }
 
-/// As [`pool_shape`] in two dimensions, with the window from inputs.
+/// As [`pool_shape`] in two dimensions, with the window in inputs.
 pub(super) fn pool_v2_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let input = c.with_rank(0, 4)?;
     let (Some(size), Some(strides)) = (c.constant(1), c.constant(2)) else {

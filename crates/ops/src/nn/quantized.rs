@@ -1,4 +1,4 @@
-//! Convolutions of quantized images, and bringing their sums back to eight bits: QuantizedConv2D, QuantizedRelu,
+//! Convolutions of quantized images, and requantization of their sums to eight bits: QuantizedConv2D, QuantizedRelu,
 //! RequantizationRange, Requantize, QuantizeDownAndShrinkRange.
 
 use super::window::{Images, Window};
@@ -135,7 +135,7 @@ fn scalar_ranges(c: &mut ShapeContext<'_>, inputs: std::ops::Range<usize>) -> Re
     Ok(())
 }
 
-/// The numbers that the least and the greatest value of a quantized type stand for.
+/// The numbers that the minimum and maximum of a quantized type represent.
 #[derive(Clone, Copy)]
 struct Range {
     min: f32,
@@ -157,23 +157,23 @@ impl Range {
         Ok(Range { min: bound(first)?, max: bound(first + 1)? })
     }
 
-    /// Returns the value of a type with so many bits, whose least value is `lowest`, that stands for zero.
+    /// Returns the value that represents zero, for a type of this many bits with the minimum `lowest`.
     fn zero(self, bits: u32, lowest: i64) -> i64 {
         if self.min == self.max {
             return lowest;
         }
         let steps = (1u64 << bits) as f64;
         let range = f64::from(self.max - self.min) * (steps / (steps - 1.0));
-        // A range without end has no zero; a cast of it stays within bounds.
+        // An infinite range has no zero; a cast of it stays within bounds.
         (0i64).saturating_sub((f64::from(self.min) * (steps / range)).round() as i64).saturating_add(lowest)
     }
 
-    /// Returns what a step of a type with 8 bits stands for.
+    /// Returns the difference that a step of an 8-bit type represents.
     fn step8(self) -> f32 {
         (self.max - self.min) / 255.0
     }
 
-    /// Returns the number that a value of 32 bits stands for.
+    /// Returns the number that a 32-bit value represents.
     fn number(self, value: i32) -> f32 {
         if self.min == self.max {
             return self.min;
@@ -245,13 +245,13 @@ impl Kernel for QuantizedConv2D {
             return Err(Status::invalid_argument(format!("the output would be empty: {shape}")));
         }
 
-        // With padding, in TensorFlow, a window that is shorter than its steps starts within the image.
+        // With padding, a window that is smaller than its strides starts within the image, as in TensorFlow.
         let before = |output: usize, kernel: usize, input: usize| match self.is_padded {
             true => ((output as i64 - 1) * self.window.strides[1] as i64 + kernel as i64 - input as i64) / 2,
             false => 0,
         };
         let zero = input_range.zero(8, 0) as i32;
-        // Beyond the border are zeros; TensorFlow writes them as values of eight bits, which a zero out of range isn't.
+        // The border is zero; TensorFlow writes it as an 8-bit value, which can't represent a zero outside of its range.
         let border = if zero < 0 { 0 } else { i32::from(zero as u8).wrapping_sub(zero) };
         let values: Vec<i32> =
             input.as_slice::<u8>()?.iter().map(|&value| i32::from(value).wrapping_sub(zero)).collect();
@@ -281,20 +281,20 @@ impl Kernel for QuantizedConv2D {
     }
 }
 
-/// How many elements of patches are in memory at once, unless one patch has more.
+/// The number of elements of patches in memory at once, unless one patch has more.
 const PATCH_ELEMENTS_MAX: usize = 1 << 20;
 
 struct PatchGeometry {
     images: Images,
     kernel: [usize; 2],
     stride: usize,
-    /// How far the first patch starts above and left of the image; below zero, within it.
+    /// How far the first patch starts above and left of the image; negative within it.
     before: [i64; 2],
     output: [usize; 2],
 }
 
 impl PatchGeometry {
-    /// Computes the product of the patches and the filter, some patches of a line of the output after the other.
+    /// Computes the product of the patches and the filter, with some patches of an output line at a time.
     fn convolve(&self, values: &[i32], weights: &[i32], border: i32, count: usize, sums: &mut [i32]) {
         let [_, rows, columns] = self.images.size;
         let patch_len = self.kernel[0] * self.kernel[1] * self.images.channels;
@@ -313,7 +313,7 @@ impl PatchGeometry {
         }
     }
 
-    /// Copies the patches from a column of the output on.
+    /// Copies the patches from a given column on.
     fn copy_patches(&self, image: &[i32], out_row: usize, first: usize, border: i32, patches: &mut [i32]) {
         let [_, rows, columns] = self.images.size;
         let depth = self.images.channels;
@@ -363,7 +363,7 @@ impl Kernel for QuantizedRelu {
     }
 }
 
-/// Returns the range that values of 32 bits make use of, from no more than zero on, since convolutions need a zero.
+/// Returns the range of the actual 32-bit values, extended to zero, which convolutions need.
 fn used_range(values: &[i32], range: Range) -> Range {
     let least = values.iter().copied().min().unwrap_or(i32::MAX);
     let greatest = values.iter().copied().max().unwrap_or(i32::MIN);
@@ -425,7 +425,7 @@ impl Kernel for ShrinkRange {
     }
 }
 
-/// Returns values of 32 bits as unsigned ones of 8 bits in another range, by the fixed-point arithmetic of TensorFlow.
+/// Requantizes 32-bit values to unsigned 8-bit ones in another range, with TensorFlow's fixed-point arithmetic.
 fn narrowed(input: &Tensor, from: Range, to: Range) -> Result<Tensor> {
     const POINT: u32 = 16;
     let one = f64::from(1u32 << POINT);
@@ -452,7 +452,7 @@ fn narrowed(input: &Tensor, from: Range, to: Range) -> Result<Tensor> {
     output.with_dtype(DType::QUInt8)
 }
 
-/// Returns values of 32 bits as signed ones of 8 bits in another range, by way of floating-point numbers.
+/// Requantizes 32-bit values to signed 8-bit ones in another range, through floating-point numbers.
 fn narrowed_signed(input: &Tensor, from: Range, to: Range) -> Result<Tensor> {
     let from_scale = (f64::from(from.max - from.min) / f64::from(u32::MAX)) as f32;
     let rounded_min = if from.min == from.max { from.min } else { (from.min / from_scale).round() * from_scale };
@@ -496,7 +496,7 @@ mod tests {
         assert_eq!(outputs[1].to_scalar::<f32>().unwrap(), i32::MIN as f32);
         let outputs = run("SAME", [0.0, 255.0, 0.0, 255.0]);
         assert_eq!(outputs[0].as_slice::<i32>().unwrap(), &[14, 6, 7, 4]);
-        // With zero at 1 the border counts for nothing, and all values are one less.
+        // With zero at 1 the border contributes nothing, and all values are one less.
         let outputs = run("SAME", [-1.0, 254.0, 0.0, 255.0]);
         assert_eq!(outputs[0].as_slice::<i32>().unwrap(), &[9, 4, 5, 3]);
     }

@@ -214,7 +214,7 @@ pub fn relu(features: &Output) -> Output {
     features.graph().op("Relu").input(features).output()
 }
 
-/// Returns `features` where positive, and `alpha * features` elsewhere.
+/// Returns `features` if positive, otherwise `alpha * features`.
 #[track_caller]
 pub fn leaky_relu_with(features: &Output, alpha: f32) -> Output {
     features.graph().op("LeakyRelu").input(features).attr("alpha", alpha).output()
@@ -223,19 +223,19 @@ pub fn leaky_relu_with(features: &Output, alpha: f32) -> Output {
 unary_functions! {
     /// Returns `min(max(x, 0), 6)`.
     relu6 => "Relu6";
-    /// Returns `x` where positive and `eˣ - 1` elsewhere.
+    /// Returns `x` if positive, otherwise `eˣ - 1`.
     elu => "Elu";
     /// Returns the scaled exponential linear unit.
     selu => "Selu";
 }
 
-/// Returns `features` where positive, and 0.2 times them elsewhere.
+/// Returns `features` if positive, otherwise 0.2 times them.
 #[track_caller]
 pub fn leaky_relu(features: &Output) -> Output {
     features.graph().op("LeakyRelu").input(features).output()
 }
 
-/// The slope of such a unit changes nowhere; TensorFlow says so with zeros.
+/// The second derivative of such a unit is zero everywhere, as in TensorFlow.
 fn zeros(features: &Output) -> Result<Option<Grad>> {
     Ok(Some(unary("ZerosLike", features)?.into()))
 }
@@ -265,7 +265,7 @@ fn selu_grad_gradient(args: &GradientArgs<'_>) -> Gradients {
     exponential_grad_gradient(args, "SeluGrad")
 }
 
-/// The slope of an exponential unit grows with its output where that is negative.
+/// The slope of an exponential unit depends on its output where that is negative.
 fn exponential_grad_gradient(args: &GradientArgs<'_>, op: &str) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let (gradients, outputs) = (args.input(0), args.input(1));

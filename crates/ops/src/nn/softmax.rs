@@ -1,5 +1,4 @@
-//! Probabilities over classes and their cross entropy: Softmax, LogSoftmax, SoftmaxCrossEntropyWithLogits,
-//! SparseSoftmaxCrossEntropyWithLogits.
+//! Softmax and cross entropy: Softmax, LogSoftmax, SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits.
 
 use crate::compose::{Gradients, binary, constant, int_vector, sum, unary, unary_gradient};
 use graph::{Output, ShapeContext};
@@ -76,7 +75,8 @@ pub fn log_softmax(logits: &Output) -> Output {
     logits.graph().op("LogSoftmax").input(logits).output()
 }
 
-/// The labels among the arguments of a loss. They look like the logits, so they say what they are: swapped, the two would train nothing.
+/// Marks the labels among the arguments of a loss. They have the same type as the logits, and if the two were swapped, nothing
+/// would be trained.
 ///
 /// ```
 /// use ops::nn::{Labels, softmax_cross_entropy_with_logits};
@@ -89,14 +89,14 @@ pub fn log_softmax(logits: &Output) -> Output {
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a>(pub &'a Output);
 
-/// Returns the cross entropy of each row of logits with label probabilities, which take no gradient.
+/// Returns the cross entropy of each row of logits and label probabilities; no gradient flows to the labels.
 #[track_caller]
 pub fn softmax_cross_entropy_with_logits(labels: Labels<'_>, logits: &Output) -> Output {
     let labels = logits.graph().op("StopGradient").input(labels.0).output();
     softmax_cross_entropy_with_logits_v2(Labels(&labels), logits)
 }
 
-/// Returns the cross entropy of each row of logits with label probabilities; gradients flow to both.
+/// Returns the cross entropy of each row of logits and label probabilities; gradients flow to both.
 #[track_caller]
 pub fn softmax_cross_entropy_with_logits_v2(labels: Labels<'_>, logits: &Output) -> Output {
     let graph = logits.graph();
@@ -105,7 +105,7 @@ pub fn softmax_cross_entropy_with_logits_v2(labels: Labels<'_>, logits: &Output)
     unflatten(&loss, logits)
 }
 
-/// Returns the cross entropy of each row of logits with the index of its true class.
+/// Returns the cross entropy of each row of logits and the index of its true class.
 #[track_caller]
 pub fn sparse_softmax_cross_entropy_with_logits(labels: Labels<'_>, logits: &Output) -> Output {
     let Labels(labels) = labels;
@@ -129,7 +129,7 @@ pub fn sparse_softmax_cross_entropy_with_logits(labels: Labels<'_>, logits: &Out
     graph.op("Reshape").input(&loss).input(&shape).output()
 }
 
-/// Returns all axes but the last as one.
+/// Flattens all axes except the last into one.
 #[track_caller]
 fn flatten(x: &Output) -> Output {
     if x.shape().rank().is_none_or(|rank| rank == 2) {
@@ -150,7 +150,7 @@ fn flatten(x: &Output) -> Output {
     graph.op("Reshape").input(x).input(&classes).output()
 }
 
-/// Gives the losses of the rows the shape of the logits without their last axis.
+/// Reshapes the losses of the rows to the shape of the logits without their last axis.
 #[track_caller]
 fn unflatten(loss: &Output, logits: &Output) -> Output {
     if logits.shape().rank().is_none_or(|rank| rank == 2) {
@@ -243,7 +243,7 @@ fn sparse_cross_entropy_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![logits_gradient(args)?.map(Into::into), None])
 }
 
-/// Runs a loop over the rows of the last axis, in place when nobody else needs the logits.
+/// Runs a loop over the rows of the last axis, in place if the logits aren't shared.
 fn map_rows<T: Element>(context: &mut OpContext<'_>, rows: impl Fn(&[T], usize, &mut [T])) -> Result<()> {
     let logits = context.input(0)?;
     let shape = logits.shape().clone();

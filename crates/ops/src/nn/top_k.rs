@@ -111,7 +111,7 @@ const TOP_K_KERNELS: &[KernelDef] = &[
     top_k_kernel::<u64>(),
 ];
 
-/// Returns the `k` largest elements of each row along the last axis, the largest first, and where they are.
+/// Returns the `k` largest elements of each row along the last axis, in descending order, and their positions.
 #[track_caller]
 pub fn top_k(input: &Output, k: i32) -> (Output, Output) {
     let graph = input.graph();
@@ -181,7 +181,7 @@ fn nth_element_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Each gradient goes back to the place that its element came from.
+/// Each gradient is added at the position of its element.
 fn top_k_gradient(args: &GradientArgs<'_>) -> Gradients {
     let mut grads = vec![None; args.op.num_inputs()];
     let Some(grad) = args.grad(0) else { return Ok(grads) };
@@ -195,7 +195,7 @@ fn top_k_gradient(args: &GradientArgs<'_>) -> Gradients {
         let last = last.input(&int_vector(graph, &[0])?).input(&int_vector(graph, &[1])?);
         Ok(last.attr("end_mask", 1i64).attr("shrink_axis_mask", 1i64).try_build()?.output(0))
     };
-    // Positions in the flat input: the row's start plus the place in the row.
+    // Positions in the flat input: the row's start plus the position in the row.
     let (row_len, picked_len) = (element(&shape)?, element(&places_shape)?);
     let matrix = graph.op("Pack").input(&number(-1)?).input(&picked_len).attr("N", 2i64).try_build()?.output(0);
     let rows = reshape(&places, &matrix)?;
@@ -229,9 +229,9 @@ fn nth_element_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(share.into()), None])
 }
 
-/// What has a place in an order. Elements of all types are put in order by these numbers, so that sorting is compiled once.
+/// An ordered type. Elements of all types are sorted by these numbers, so that sorting is compiled once.
 trait Ranked: Element {
-    /// Returns a number that is larger where the element is; NaN is below everything.
+    /// Returns a number that increases with the element; NaN is below everything.
     fn rank(self) -> u64;
 }
 
@@ -261,7 +261,7 @@ fn rank_of_float(value: f64) -> u64 {
     if bits & SIGN == 0 { bits | SIGN } else { !bits }
 }
 
-/// An element of a row: first the ranks from the top, then the place, which decides between equal elements.
+/// An element of a row: first its rank in descending order, then its position, which decides between equal elements.
 type Place = (u64, u32);
 
 fn places_of<T: Ranked>(row: &[T], order: &mut Vec<Place>) {
@@ -270,7 +270,7 @@ fn places_of<T: Ranked>(row: &[T], order: &mut Vec<Place>) {
 }
 
 struct TopK<T> {
-    /// How many, when an attribute says it.
+    /// The number, if it is an attribute.
     k: Option<i64>,
     sorted: bool,
     positions: DType,
@@ -353,8 +353,8 @@ impl<T: Ranked> Kernel for TopK<T> {
     }
 }
 
-/// Writes the places of the largest elements of a row, the largest first and of equal ones the first first; unsorted, they
-/// come in the order of their places.
+/// Writes the positions of the largest elements of a row in descending order, equal ones by position; unsorted ones are all in
+/// the order of their positions.
 fn largest(order: &mut [Place], places: &mut [u32], sorted: bool) {
     let count = places.len();
     if count == 1 {
@@ -414,7 +414,7 @@ impl Kernel for InTopK {
             for (index, (out, target)) in out.iter_mut().zip(targets).enumerate() {
                 let row = &values[index * classes..][..classes];
                 let target = usize::try_from(target).ok().and_then(|target| row.get(target));
-                // A row that holds anything but numbers has no order.
+                // A row with values that aren't finite has no order.
                 *out = target.is_some_and(|target| {
                     row.iter().all(|value| value.is_finite())
                         && (row.iter().filter(|&value| value > target).count() as i64) < k

@@ -1,14 +1,14 @@
-//! What convolutions and poolings share: where the axes are, and how a window slides over them.
+//! Common parts of convolutions and poolings: the positions of the axes, and the sliding window.
 
 use kernel::AttrMap;
 use smallvec::SmallVec;
 use tensor::{Element, PartialShape, Result, Shape, Status, Tensor};
 
-/// How far a window may reach beyond the input: elements of a padded copy per element of the input, and at least.
+/// How far a window may extend beyond the input: elements of a padded copy per element of the input, and a minimum.
 const PADDED_RATIO_MAX: usize = 64;
 const PADDED_ALWAYS: usize = 1 << 26;
 
-/// How a window slides over two or three spatial axes. Arrays hold depth, rows and columns; a missing depth is 1.
+/// A sliding window over two or three spatial axes. Arrays hold depth, rows and columns; a missing depth is 1.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     /// 2 or 3.
@@ -42,7 +42,7 @@ impl Window {
         Window::new(attrs, spatial, attrs.ints("strides")?)
     }
 
-    /// As [`from_attrs`](Self::from_attrs), with strides that don't come from an attribute.
+    /// As [`from_attrs`](Self::from_attrs), with strides that aren't an attribute.
     pub(super) fn new(attrs: &AttrMap, spatial: usize, strides: &[i64]) -> Result<Window> {
         let format = attrs.string("data_format").unwrap_or_else(|_| "NHWC".to_owned());
         let channels_first = match format.as_str() {
@@ -84,7 +84,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Splits a list with a number for each axis into those of the batch, the spatial axes and the channels.
+    /// Splits a list with a number for each axis into those for the batch, the spatial axes and the channels.
     pub(super) fn steps(&self, list: &[i64], name: &str) -> Result<(usize, [usize; 3], usize)> {
         if list.len() != self.spatial + 2 {
             return Err(Status::invalid_argument(format!(
@@ -188,7 +188,7 @@ impl Window {
             ))
         };
         let slide = |padded: usize| -> Result<usize> {
-            // An output of size 0 is fine, a negative one isn't.
+            // An output of size 0 is allowed, a negative one isn't.
             let size = (padded + stride).checked_sub(reach).map(|rest| rest / stride);
             size.ok_or_else(|| negative((padded as i64 + stride as i64 - reach as i64) / stride as i64))
         };
@@ -215,7 +215,7 @@ impl Window {
         Ok((output, before))
     }
 
-    /// Refuses windows that reach so far beyond the input that a padded copy of it would not fit in memory.
+    /// Refuses windows that extend so far beyond the input that a padded copy of it would not fit into memory.
     pub(super) fn check_reach(&self, images: &Images, window: [usize; 3], output: [usize; 3]) -> Result<()> {
         let mut padded = Some(images.channels);
         for axis in 0..3 {
@@ -233,7 +233,7 @@ impl Window {
         }
     }
 
-    /// Returns the spatial sizes of an output whose input is known in part; `window` likewise.
+    /// Returns the spatial sizes of an output whose input and `window` are partly known.
     pub(super) fn slide_partial(
         &self,
         input: &PartialShape,
@@ -251,7 +251,7 @@ impl Window {
                 (Some(input), Some(window)) => {
                     Some(self.along(axis, input as usize, usize::try_from(window).unwrap_or(0))?.0 as i64)
                 }
-                // The window doesn't matter for the size when the input is padded to keep it.
+                // With padding that preserves the size, the window doesn't matter for it.
                 (Some(input), None) => match self.padding {
                     Padding::Same => Some((input as usize).div_ceil(self.strides[axis]) as i64),
                     _ => None,

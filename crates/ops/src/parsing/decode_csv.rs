@@ -26,8 +26,8 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(DecodeCsv::create)],
 }];
 
-/// Splits lines at commas; each field becomes a tensor of the lines' shape and of its default's type. An empty default
-/// means that the field must be there.
+/// Splits lines at commas; each field becomes a tensor with the lines' shape and its default's type. An empty default means that
+/// the field is required.
 #[track_caller]
 pub fn decode_csv(records: &Output, record_defaults: &[Output]) -> Vec<Output> {
     records.graph().op("DecodeCSV").input(records).inputs(record_defaults).outputs()
@@ -53,7 +53,7 @@ struct DecodeCsv {
     delimiter: u8,
     uses_quotes: bool,
     missing: Bytes,
-    /// Which columns are wanted; all when empty.
+    /// The columns to return; all if empty.
     selected: Vec<usize>,
 }
 
@@ -230,7 +230,7 @@ impl Column {
         })
     }
 
-    /// Takes a field, or the default in its place.
+    /// Parses a field, or returns the default.
     fn push(&mut self, default: Option<&Tensor>, text: &[u8]) -> Result<(), Problem> {
         fn number<T: FromText + Element>(default: Option<&Tensor>, text: &[u8]) -> Result<T, Problem> {
             match default {

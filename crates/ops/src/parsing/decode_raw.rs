@@ -43,7 +43,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the bytes of strings of the same size as numbers; the strings' numbers are a new last dimension.
+/// Returns the bytes of equally long strings as numbers, in a new last dimension.
 #[track_caller]
 pub fn decode_raw(bytes: &Output, out_type: DType) -> Output {
     bytes.graph().op("DecodeRaw").input(bytes).attr("out_type", out_type).output()
@@ -63,7 +63,7 @@ fn padded_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many elements of a size there are in so many bytes.
+/// Returns the number of elements of a size in this many bytes.
 fn check_length(length: i64, size: i64) -> Result<i64> {
     if length <= 0 {
         return Err(Status::invalid_argument(format!("fixed_length ({length}) must be greater than zero.")));
@@ -110,7 +110,7 @@ impl Kernel for DecodeRaw {
         let shape = input.shape().concat(&Shape::vector(length / size))?;
         let swap = !self.little_endian && component_size(self.dtype) > 1;
         let bytes = match strings {
-            // One string is shared as it is, where its memory is aligned.
+            // A single string is shared if its memory is aligned.
             [one] if !swap => one.clone(),
             _ => strings.concat().into(),
         };
@@ -120,7 +120,7 @@ impl Kernel for DecodeRaw {
     }
 }
 
-/// Returns the size of what has an order of bytes: of a complex number, its parts.
+/// Returns the size of the unit that has a byte order: for complex numbers, one part.
 fn component_size(dtype: DType) -> usize {
     if dtype.is_complex() { dtype.size() / 2 } else { dtype.size() }
 }

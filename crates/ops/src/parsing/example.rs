@@ -1,20 +1,20 @@
-//! [`ExampleParser`]: what is wanted of the features of examples, and how it becomes tensors.
+//! [`ExampleParser`]: the requested features of examples, and their conversion to tensors.
 
 use super::wire::{RawFeature, Values, visit_example};
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
-/// A feature that comes out as a tensor of a given shape.
+/// A feature that becomes a tensor of a given shape.
 #[derive(Clone)]
 pub(crate) struct DenseFeature {
     pub dtype: DType,
     pub shape: PartialShape,
-    /// What stands for a feature that isn't there; empty when it must be.
+    /// The default of a missing feature; empty if the feature is required.
     pub default: Tensor,
 }
 
-/// What is wanted of examples.
+/// The requested features.
 pub(super) struct ExampleParser<'a> {
     pub sparse: Vec<(&'a [u8], DType)>,
     pub dense: Vec<(&'a [u8], DenseFeature)>,
@@ -22,7 +22,7 @@ pub(super) struct ExampleParser<'a> {
     pub ragged: Vec<(&'a [u8], DType, DType)>,
 }
 
-/// What came out, in the order of the outputs.
+/// The results, in the order of the outputs.
 #[derive(Default)]
 pub(crate) struct Parsed {
     pub sparse_indices: Vec<Tensor>,
@@ -36,19 +36,19 @@ pub(crate) struct Parsed {
 /// The values of one feature in all examples so far.
 struct Column {
     values: Values,
-    /// Where the values of each example end.
+    /// The end of each example's values.
     ends: Vec<usize>,
-    /// How many values an example must have, for a dense feature of fixed size.
+    /// The number of values per example, for a dense feature of fixed size.
     expected: Option<usize>,
-    /// How many values a step of a dense feature of any length has.
+    /// The number of values per step of a dense feature of variable length.
     stride: Option<usize>,
-    /// What a dense feature must look like.
+    /// The expected shape of a dense feature.
     shape: PartialShape,
     is_dense: bool,
 }
 
 impl ExampleParser<'_> {
-    /// Parses a batch; `names` are for messages, and may be none.
+    /// Parses a batch; `names` are for messages, and may be empty.
     pub(super) fn parse_batch(&self, serialized: &[Bytes], names: &[Bytes]) -> Result<Parsed> {
         let columns = self.parse(serialized, |index| Place::InBatch { index, name: names.get(index) })?;
         let count = serialized.len();
@@ -82,7 +82,7 @@ impl ExampleParser<'_> {
         Ok(parsed)
     }
 
-    /// Parses one example, whose tensors then have no dimension for the batch.
+    /// Parses one example, whose tensors have no batch dimension.
     pub(super) fn parse_one(&self, serialized: &Bytes) -> Result<Parsed> {
         let columns = self.parse(std::slice::from_ref(serialized), |_| Place::Alone)?;
         let mut parsed = Parsed::default();
@@ -157,7 +157,7 @@ impl ExampleParser<'_> {
     }
 }
 
-/// Returns the error for bytes that are no example.
+/// Returns the error for bytes that aren't an example.
 pub(super) fn cannot_parse(example: &[u8]) -> Status {
     Status::invalid_argument(format!("Could not parse example input, value: '{}'", String::from_utf8_lossy(example)))
 }
@@ -217,7 +217,7 @@ impl Column {
         index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
     }
 
-    /// Takes the values of a feature of example `index`; of two of the same name the last counts.
+    /// Adds the values of a feature of example `index`; among two of the same name the last counts.
     fn take(
         &mut self,
         index: usize,
@@ -270,7 +270,7 @@ impl Column {
         Ok(())
     }
 
-    /// Takes the default, unless there is none.
+    /// Adds the default, if there is one.
     fn take_default(&mut self, feature: &DenseFeature) -> Option<()> {
         let default = &feature.default;
         if default.num_elements() == 0 && self.expected != Some(0) {
@@ -305,7 +305,7 @@ impl Column {
         }
     }
 
-    /// Returns the dense tensor, with the batch as its first dimension when there is one.
+    /// Returns the dense tensor, with the batch as its first dimension if there is one.
     fn to_dense(&self, feature: &DenseFeature, batch: Option<usize>) -> Result<Tensor> {
         let batch: Shape = batch.map_or_else(Shape::scalar, Shape::vector);
         if let Some(shape) = feature.shape.to_shape() {

@@ -1,4 +1,4 @@
-//! [`FeatureLists`]: the lists of features of sequence examples, and how they become tensors.
+//! [`FeatureLists`]: the feature lists of sequence examples, and their conversion to tensors.
 
 use super::example::cannot_parse;
 use super::wire::{Values, features_of_list, visit_feature_lists};
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// How a list comes out.
+/// The form of a list's result.
 pub(super) enum ListKind {
     Sparse,
     /// Every step has the same shape.
@@ -19,7 +19,7 @@ pub(super) enum ListKind {
     },
 }
 
-/// A list that is wanted.
+/// A requested list.
 pub(super) struct ListWanted<'a> {
     pub key: &'a Bytes,
     pub dtype: DType,
@@ -29,16 +29,16 @@ pub(super) struct ListWanted<'a> {
 /// The values of one list in all examples.
 struct Column {
     values: Values,
-    /// For each example, how many values each step has.
+    /// For each example, the number of values of each step.
     steps: Vec<Vec<usize>>,
 }
 
-/// What was found of the lists, in their order.
+/// The values of the lists, in their order.
 pub(super) struct FeatureLists {
     columns: Vec<Column>,
 }
 
-/// What came out, in the order of the outputs.
+/// The results, in the order of the outputs.
 #[derive(Default)]
 pub(super) struct ListTensors {
     pub sparse_indices: Vec<Tensor>,
@@ -81,7 +81,7 @@ impl FeatureLists {
         Ok(FeatureLists { columns })
     }
 
-    /// Returns the tensors, without a dimension for the batch unless there is one.
+    /// Returns the tensors, with a batch dimension if there is a batch.
     pub(super) fn into_tensors(self, wanted: &[ListWanted<'_>], is_batch: bool) -> Result<ListTensors> {
         let mut tensors = ListTensors::default();
         for (column, list) in self.columns.iter().zip(wanted) {
@@ -114,7 +114,7 @@ impl FeatureLists {
     }
 }
 
-/// Returns where rows of these lengths begin and end.
+/// Returns the row splits of rows with these lengths.
 fn row_splits(dtype: DType, lengths: &[usize]) -> Result<Tensor> {
     let mut splits = vec![0i64];
     for &length in lengths {
@@ -175,7 +175,7 @@ impl Column {
         self.steps.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Returns for each value its example, its step and its place in it.
+    /// Returns for each value its example, its step and its position in the step.
     fn indices(&self, is_batch: bool) -> Result<Tensor> {
         let columns = if is_batch { 3 } else { 2 };
         let mut indices = Vec::with_capacity(self.values.len() * columns);
@@ -190,7 +190,7 @@ impl Column {
         Tensor::from_slice(Shape::from_usize(&[self.values.len(), columns])?.dims(), &indices)
     }
 
-    /// Returns the steps of all examples, padded to the longest, and how many there are of each.
+    /// Returns the steps of all examples, padded to the longest, and the number of each.
     fn dense(&self, step: &Shape, is_batch: bool) -> Result<(Tensor, Tensor)> {
         let (longest, width) = (self.longest(), step.num_elements());
         let counts: Vec<i64> = self.steps.iter().map(|steps| steps.len() as i64).collect();

@@ -1,4 +1,4 @@
-//! Examples written as JSON: DecodeJSONExample.
+//! DecodeJSONExample: examples in JSON.
 
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -47,7 +47,7 @@ fn read(text: &[u8]) -> Option<Example> {
     Some(Example { features })
 }
 
-/// Returns the one member that an object may have, by any of its names; nothing else may be there.
+/// Returns the single member that an object may have, under any of these names; no other is allowed.
 fn member<'a>(object: &'a Map<String, Value>, names: &[&str]) -> Option<Option<&'a Value>> {
     match object.iter().all(|(name, _)| names.contains(&name.as_str())) && object.len() <= 1 {
         true => Some(object.values().next().filter(|value| !value.is_null())),
@@ -95,7 +95,7 @@ fn read_feature(object: &Map<String, Value>) -> Option<Feature> {
     Some(feature)
 }
 
-/// Bytes are text in either alphabet of base64.
+/// Bytes are base64 text in either alphabet.
 fn bytes<B: From<Vec<u8>>>(value: &Value) -> Option<B> {
     let lenient = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -105,7 +105,7 @@ fn bytes<B: From<Vec<u8>>>(value: &Value) -> Option<B> {
     Some(engine.decode(text).ok()?.into())
 }
 
-/// Numbers may be written as text, and some can't be written otherwise.
+/// Numbers may be strings, and some can't be written otherwise.
 fn float(value: &Value) -> Option<f32> {
     let number = match value {
         Value::Number(number) => number.as_f64()?,

@@ -1,4 +1,4 @@
-//! Records to tensors: examples, CSV, raw bytes, numbers in text.
+//! Conversion of records to tensors: examples, CSV, raw bytes, numbers in text.
 //!
 //! ```
 //! use graph::Graph;

@@ -1,10 +1,10 @@
-//! Numbers in text, as TensorFlow reads them: blanks around them are fine, integers take no plus sign.
+//! Parsing of numbers as in TensorFlow: surrounding blanks are allowed, integers have no plus sign.
 
 use std::str::{FromStr, from_utf8};
 
-/// A type that is read from text.
+/// A type that can be parsed from text.
 pub(crate) trait FromText: Sized {
-    /// Returns the number, or `None` when the text is something else.
+    /// Returns the number, or `None` if the text isn't one.
     fn from_text(text: &[u8]) -> Option<Self>;
 }
 

@@ -111,7 +111,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// A feature that every example has, as many values as fill `shape`.
+/// A feature that every example has, with as many values as fill `shape`.
 #[derive(Clone, Debug)]
 pub struct FixedLenFeature {
     /// The feature's name in the example.
@@ -120,17 +120,17 @@ pub struct FixedLenFeature {
     pub dtype: DType,
     /// The shape of its value.
     pub shape: Shape,
-    /// What stands for it when an example hasn't got it; without one it must be there.
+    /// The default for examples that lack the feature; without one it is required.
     pub default: Option<Tensor>,
 }
 
-/// Parses serialized examples, one or a vector of them, to the tensors of some features.
+/// Parses serialized examples, a single one or a vector of them, into the tensors of some features.
 #[track_caller]
 pub fn parse_example(serialized: &Output, features: &[FixedLenFeature]) -> Vec<Output> {
     let graph: &Graph = serialized.graph();
     let keys = |keys: &[String]| {
         let texts = keys.iter().map(|key| Bytes::from(key.clone())).collect();
-        // As many strings as the shape says.
+        // The shape has the number of strings.
         graph.constant_tensor(
             &Tensor::from_strings(Shape::vector(keys.len()), texts).unwrap_or_else(|_| Tensor::string("")),
         )
@@ -163,7 +163,7 @@ pub fn parse_example(serialized: &Output, features: &[FixedLenFeature]) -> Vec<O
         .outputs()
 }
 
-/// The outputs' shapes follow from the batch's, and the shapes that were asked for.
+/// The outputs' shapes are those of the batch and the requested features.
 fn parsed_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let batch = c.input(0);
     let num_sparse = c.attrs.dtypes("sparse_types")?.len();
@@ -193,19 +193,19 @@ fn parsed_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Where a node's keys are.
+/// The source of a node's keys.
 enum Keys {
     /// In attributes.
     Fixed { sparse: Vec<Bytes>, dense: Vec<Bytes> },
     /// In a scalar input each.
     Scalars { sparse: Range<usize>, dense: Range<usize> },
-    /// In vector inputs 2, 3 and 4.
+    /// Vector inputs 2, 3 and 4.
     Vectors,
 }
 
 struct ParseExample {
     keys: Keys,
-    /// Which inputs are the defaults.
+    /// The inputs with the defaults.
     defaults: Range<usize>,
     sparse_types: Vec<DType>,
     dense_types: Vec<DType>,
@@ -288,7 +288,7 @@ fn dense_features(
     Ok(features)
 }
 
-/// What is wanted of the examples of a dataset.
+/// The features requested of a dataset's examples.
 pub(crate) struct ExampleFeatures {
     pub(crate) sparse: Vec<(Bytes, DType)>,
     pub(crate) dense: Vec<(Bytes, DenseFeature)>,
@@ -297,7 +297,7 @@ pub(crate) struct ExampleFeatures {
 }
 
 impl ExampleFeatures {
-    /// Reads what a node wants that names its features in attributes and has the defaults as inputs.
+    /// Reads the request of a node that names its features in attributes and has the defaults as inputs.
     pub(crate) fn new(context: &OpContext<'_>, attrs: &AttrMap, defaults: &Range<usize>) -> Result<ExampleFeatures> {
         let keys = |name: &str| attrs.strings(name).map(<[Bytes]>::to_vec);
         let (sparse, sparse_types) = (keys("sparse_keys")?, attrs.dtypes("sparse_types")?);
@@ -340,7 +340,7 @@ impl ExampleFeatures {
     }
 }
 
-/// Returns the strings of a vector of so many keys.
+/// Returns the strings of a vector with this many keys.
 fn key_vector<'a>(keys: &'a Tensor, count: usize, name: &str) -> Result<Vec<&'a [u8]>> {
     let found = keys.strings()?;
     if found.len() != count {

@@ -1,4 +1,4 @@
-//! Examples with lists of features: ParseSequenceExample, ParseSequenceExampleV2, ParseSingleSequenceExample.
+//! Examples with feature lists: ParseSequenceExample, ParseSequenceExampleV2, ParseSingleSequenceExample.
 
 use super::example::{DenseFeature, ExampleParser, Parsed};
 use super::feature_list::{FeatureLists, ListKind, ListWanted};
@@ -148,7 +148,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// The outputs' shapes follow from the batch's, and the shapes that were asked for.
+/// The outputs' shapes are those of the batch and the requested features.
 fn parsed_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let batch = c.with_rank_at_most(0, 1)?;
     let count = |name: &str| c.attrs.dtypes(name).map_or(0, |types| types.len());
@@ -185,7 +185,7 @@ fn parsed_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Where keys are.
+/// The source of keys.
 enum Keys {
     /// In an attribute.
     Fixed(Vec<Bytes>),
@@ -235,7 +235,7 @@ struct ParseSequence {
     /// Keys that may be missing, or an input with a flag for each key.
     assumed_empty: Keys,
     empty_flags: Option<usize>,
-    /// Where the names for messages are.
+    /// The source of the names for messages.
     names: Option<usize>,
     has_lengths: bool,
 }
@@ -299,7 +299,7 @@ impl ParseSequence {
         })
     }
 
-    /// Returns which dense lists may be missing.
+    /// Returns the dense lists that may be missing.
     fn may_be_missing(&self, context: &OpContext<'_>, keys: &[Bytes]) -> Result<Vec<bool>> {
         if let Some(input) = self.empty_flags {
             let flags = context.slice::<bool>(input)?;

@@ -12,7 +12,7 @@ use storage::record::CompressionType;
 use storage::stream::decompress;
 use tensor::{DType, Element, Result, Status, Tensor, tensor_from_proto, tensor_to_proto};
 
-/// No string that comes out of `DecodeCompressed` is longer.
+/// The longest result of `DecodeCompressed`.
 const MAX_DECOMPRESSED_BYTES: u64 = 4 << 30;
 
 /// The ops of this file.
@@ -79,7 +79,7 @@ pub fn serialize_tensor(tensor: &Output) -> Output {
     tensor.graph().op("SerializeTensor").input(tensor).output()
 }
 
-/// Returns the numbers that strings stand for.
+/// Parses numbers in strings.
 #[track_caller]
 pub fn string_to_number(strings: &Output, out_type: DType) -> Output {
     strings.graph().op("StringToNumber").input(strings).attr("out_type", out_type).output()

@@ -1,14 +1,14 @@
-//! Reads the features of an `Example` from its bytes, without making messages of them first.
+//! Reads the features of an `Example` from its bytes, without decoding messages first.
 //!
-//! Nothing here copies a value until it goes to where it stays. Bytes that aren't an `Example` give `None`.
+//! No value is copied before its final destination. Bytes that aren't an `Example` give `None`.
 
 use bytes::Bytes;
 use tensor::DType;
 
-/// A feature of an example whose values nobody has looked at yet.
+/// An undecoded feature of an example.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawFeature<'a> {
-    /// The type of the values, and the message with their list; nothing when no kind was set.
+    /// The type of the values, and the message with their list; `None` if no kind was set.
     list: Option<(DType, &'a [u8])>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn visit_features<'a>(features: &'a [u8], visit: &mut impl FnMut(&'a 
     })
 }
 
-/// Calls `visit` with the key and the value of each entry of a map that is field 1.
+/// Calls `visit` with the key and the value of each entry of the map in field 1.
 pub(super) fn visit_map<'a>(map: &'a [u8], visit: &mut impl FnMut(&'a [u8], &'a [u8]) -> Option<()>) -> Option<()> {
     let mut entries = Fields(map);
     while let Some(field) = entries.next()? {
@@ -86,7 +86,7 @@ pub(super) fn visit_map<'a>(map: &'a [u8], visit: &mut impl FnMut(&'a [u8], &'a 
 }
 
 impl<'a> RawFeature<'a> {
-    /// Finds out what kind of list a `Feature` holds.
+    /// Determines the kind of list in a `Feature`.
     pub(super) fn parse(feature: &'a [u8]) -> Option<RawFeature<'a>> {
         let mut fields = Fields(feature);
         while let Some(field) = fields.next()? {
@@ -101,12 +101,12 @@ impl<'a> RawFeature<'a> {
         Some(RawFeature { list: None })
     }
 
-    /// Returns the type of the values, unless no kind was set.
+    /// Returns the type of the values, or `None` if no kind was set.
     pub(super) fn dtype(&self) -> Option<DType> {
         self.list.map(|(dtype, _)| dtype)
     }
 
-    /// Appends the values, which lie in `whole` and have the type of `values`; returns how many.
+    /// Appends the values, which are in `whole` and have the type of `values`; returns their number.
     pub(super) fn append_to(&self, values: &mut Values, whole: &Bytes) -> Option<usize> {
         let Some((_, list)) = self.list else { return Some(0) };
         let before = values.len();
@@ -173,11 +173,11 @@ enum Field<'a> {
     Fixed32(u64, u32),
 }
 
-/// The fields of a message that are still to be read.
+/// The remaining fields of a message.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Returns the next field, `Some(None)` at the end, or `None` when the bytes are no message.
+    /// Returns the next field, `Some(None)` at the end, or `None` if the bytes aren't a message.
     fn next(&mut self) -> Option<Option<Field<'a>>> {
         if self.0.is_empty() {
             return Some(None);
@@ -246,7 +246,7 @@ mod tests {
         assert!(matches!(&values, Values::Int64(values) if *values == [7, 1, -2, 300]));
         assert_eq!(seen[1].1.dtype(), Some(DType::Float));
         assert_eq!(seen[2].1.dtype(), None);
-        // Lists that aren't packed, as older writers leave them.
+        // Unpacked lists, as older writers create them.
         let feature = RawFeature::parse(&[0x1a, 4, 8, 5, 8, 6]).unwrap();
         assert_eq!(feature.append_to(&mut values, &bytes), Some(2));
         let feature = RawFeature::parse(&[0x12, 5, 0x0d, 0, 0, 0xc0, 0x3f]).unwrap();

@@ -1,4 +1,4 @@
-//! Ragged tensors as other ones: RaggedTensorToSparse, RaggedTensorToTensor.
+//! Conversion of ragged tensors: RaggedTensorToSparse, RaggedTensorToTensor.
 
 use super::splits::nested_splits;
 use crate::compose::{Gradients, binary, call, int_scalar, int_vector, reshape, shape_of, sum, unary};
@@ -80,7 +80,7 @@ fn to_tensor_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns what the wanted shape and that of the values say together.
+/// Returns the merged information of the requested shape and that of the values.
 fn combined_shape(wanted: &PartialShape, values: &PartialShape, ragged_rank: usize) -> Result<PartialShape> {
     let Some(values_rank) = values.rank() else { return Ok(wanted.clone()) };
     if values_rank == 0 {
@@ -108,7 +108,7 @@ fn to_sparse_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(grads)
 }
 
-/// The op itself, run on the numbers of the values' rows, tells which row each place was filled from.
+/// The op itself, run on the numbers of the values' rows, shows which row each position was filled from.
 fn to_tensor_gradient(args: &GradientArgs<'_>) -> Gradients {
     let mut grads = vec![None; args.op.num_inputs()];
     let Some(grad) = args.grad(0) else { return Ok(grads) };
@@ -137,7 +137,7 @@ fn to_tensor_gradient(args: &GradientArgs<'_>) -> Gradients {
     let sources = sources.attr("row_partition_types", types).attr("num_row_partition_tensors", partitions.len() as i64);
     let sources = reshape(&sources.try_build()?.try_output(0)?, &flat)?;
     let is_value = binary("NotEqual", &sources, &no_place)?;
-    // One row for each place that a row of the values, or the default in its stead, went to.
+    // A row for each position that a row of the values, or the default in its place, was copied to.
     let inner = range(&values_shape, 1, 0, 1)?;
     let places = reshape(&unary("Size", &sources)?, &int_vector(graph, &[1])?)?;
     let rows = reshape(&grad, &concat(&[places, inner])?)?;
@@ -206,7 +206,7 @@ impl Kernel for ToSparse {
     }
 }
 
-/// What a tensor says about the rows of a dimension.
+/// The information of a tensor about the rows of a dimension.
 #[derive(Clone, Copy, PartialEq)]
 enum Partition {
     FirstDimSize,
@@ -246,14 +246,14 @@ impl ToTensor {
         BoxedKernel::new(ToTensor { partitions, kinds })
     }
 
-    /// Returns how many children each row of each ragged dimension has.
+    /// Returns the number of children of each row of each ragged dimension.
     fn row_lengths(&self, context: &OpContext<'_>) -> Result<Vec<Vec<usize>>> {
         let mut rows = None;
         let mut all: Vec<Vec<usize>> = Vec::new();
         for (input, kind) in self.partitions.clone().zip(&self.kinds) {
             let partition = context.input(input)?;
             let numbers = partition.to_indices()?;
-            // How many rows there must be, from what was before.
+            // The expected number of rows, from the previous dimension.
             let expected = all.last().map(|lengths| lengths.iter().sum::<usize>()).or(rows);
             match kind {
                 Partition::FirstDimSize => {
@@ -282,7 +282,7 @@ impl ToTensor {
                             "value rowids must rise, and be less than the number of rows, {expected}"
                         )));
                     }
-                    // The number of rows may come from FIRST_DIM_SIZE alone, without memory behind it.
+                    // The number of rows may come from FIRST_DIM_SIZE alone, without any data.
                     tensor::Shape::from_usize(&[expected])?.num_bytes(8)?;
                     let mut lengths = vec![0; expected.min(MAX_ROWS)];
                     if lengths.len() < expected {
@@ -297,7 +297,7 @@ impl ToTensor {
     }
 }
 
-/// More rows than this without values behind them are a mistake.
+/// More rows than this without values are refused.
 const MAX_ROWS: usize = 1 << 31;
 
 impl Kernel for ToTensor {
@@ -326,7 +326,7 @@ impl Kernel for ToTensor {
         dims.extend_from_slice(inner.dims());
         let shape = Shape::new(&dims)?;
         shape.num_bytes(16)?;
-        // Where each row goes, in units of what one value is; nowhere when it was cut off.
+        // The destination of each row, in units of one value's size; none if it was cut off.
         let mut places: Vec<Option<usize>> = (0..lengths[0].len()).map(|row| (row < sizes[0]).then_some(row)).collect();
         for (lengths, &size) in lengths.iter().zip(&sizes[1..]) {
             let children = places.iter().zip(lengths).flat_map(|(place, &length)| {

@@ -1,4 +1,4 @@
-//! Making ragged tensors: RaggedRange, RaggedGather.
+//! Creation of ragged tensors: RaggedRange, RaggedGather.
 
 use super::splits::{nested_splits, splits_tensor};
 use crate::movement::Movable;
@@ -93,7 +93,7 @@ impl RaggedRange {
     }
 }
 
-/// The most numbers that one op makes.
+/// The most numbers that one op creates.
 const MAX_NUMBERS: i64 = 1 << 34;
 
 impl Kernel for RaggedRange {

@@ -1,4 +1,4 @@
-//! Ragged tensors: flat values, and for each ragged dimension where its rows begin and end.
+//! Ragged tensors: flat values, and the row boundaries of each ragged dimension.
 
 mod convert;
 mod gather;

@@ -4,8 +4,8 @@ use kernel::OpContext;
 use std::ops::Range;
 use tensor::{DType, Result, Status, Tensor};
 
-/// Returns the row splits of inputs, each of which must rise from zero to the number of rows of the next, and the last to
-/// the number of values.
+/// Returns the row splits in inputs; each must increase from zero to the number of rows of the next, and the last to the number
+/// of values.
 pub(super) fn nested_splits(context: &OpContext<'_>, inputs: Range<usize>, values: &Tensor) -> Result<Vec<Vec<i64>>> {
     if values.shape().rank() == 0 {
         return Err(Status::invalid_argument("the values of a ragged tensor must have a dimension"));

@@ -1,5 +1,5 @@
-//! Ragged tensors as elements of variant tensors: RaggedTensorToVariant, RaggedTensorFromVariant. So datasets, lists and
-//! functions carry them.
+//! Ragged tensors as elements of variant tensors, for datasets, lists and functions: RaggedTensorToVariant,
+//! RaggedTensorFromVariant.
 
 use super::splits::{nested_splits, splits_tensor};
 use crate::compose::constant;
@@ -107,7 +107,7 @@ fn from_variant_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The gradient of the flat values is what the gradients of the rows hold.
+/// The gradient of the flat values consists of the gradients of the rows.
 fn to_variant_gradient(args: &kernel::GradientArgs<'_>) -> crate::compose::Gradients {
     let count = args.op.num_inputs() - 1;
     let mut gradients = vec![None; count];
@@ -127,7 +127,7 @@ fn to_variant_gradient(args: &kernel::GradientArgs<'_>) -> crate::compose::Gradi
     Ok(gradients)
 }
 
-/// The gradient of the variant is the gradient of the flat values, with the splits that came out of it.
+/// The gradient of the variant is the gradient of the flat values, with the op's output splits.
 fn from_variant_gradient(args: &kernel::GradientArgs<'_>) -> crate::compose::Gradients {
     let splits = args.op.attrs().int("output_ragged_rank")? as u32;
     let Some(grad) = args.grad(splits as usize) else { return Ok(vec![None]) };
@@ -148,7 +148,7 @@ fn from_variant_gradient(args: &kernel::GradientArgs<'_>) -> crate::compose::Gra
     Ok(vec![Some(made.try_build()?.output(0).into())])
 }
 
-/// A ragged tensor, or a plain one where there are no splits.
+/// A ragged tensor, or a plain one if there are no splits.
 #[derive(Clone)]
 struct Ragged {
     /// Each rises from zero to the number of rows of the next, and the last to the number of values.
@@ -196,7 +196,7 @@ impl Ragged {
         Ok(ragged)
     }
 
-    /// Checks what came from elsewhere.
+    /// Checks a ragged tensor of unknown origin.
     fn check(&self) -> Result<()> {
         let malformed = || Status::invalid_argument("a malformed RaggedTensorVariant");
         for (level, splits) in self.splits.iter().enumerate() {
@@ -221,7 +221,7 @@ impl Ragged {
         }
     }
 
-    /// Returns one of the rows, which has a ragged dimension less.
+    /// Returns one of the rows, which has one ragged dimension less.
     fn row(&self, row: usize) -> Result<Ragged> {
         let (mut from, mut to) = (row, row + 1);
         let mut splits = Vec::with_capacity(self.splits.len().saturating_sub(1));
@@ -244,7 +244,7 @@ impl Ragged {
     }
 }
 
-/// Returns a ragged tensor of one ragged dimension as datasets carry it.
+/// Returns a ragged tensor of one ragged dimension in the form that datasets use.
 pub(crate) fn ragged_variant(splits: &Tensor, values: Tensor) -> Result<Tensor> {
     let ragged = Ragged { splits: vec![splits.to_indices()?], split_dtype: splits.dtype(), values };
     Ok(Tensor::variant(Variant::new(ragged)))
@@ -309,13 +309,13 @@ impl FromVariant {
         })
     }
 
-    /// Puts the parts of a tensor of ragged tensors together.
+    /// Concatenates the parts of a tensor of ragged tensors.
     fn stacked(&self, encoded: &Tensor, parts: &[Ragged], inner: usize) -> Result<(Vec<Vec<i64>>, Tensor)> {
         let mut splits: Vec<Vec<i64>> = Vec::with_capacity(self.output_rank);
         let dims = encoded.dims();
         let mut rows = 1usize;
         for pair in dims.windows(2) {
-            // Sizes of a tensor that is there can't overflow.
+            // Sizes of an existing tensor can't overflow.
             rows *= pair[0] as usize;
             splits.push((0..=rows as i64).map(|row| row * pair[1]).collect());
         }

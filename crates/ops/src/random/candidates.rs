@@ -1,5 +1,5 @@
-//! Classes to compare the true ones with: AllCandidateSampler, UniformCandidateSampler, LogUniformCandidateSampler,
-//! FixedUnigramCandidateSampler, LearnedUnigramCandidateSampler, ThreadUnsafeUnigramCandidateSampler, and ComputeAccidentalHits.
+//! Candidate sampling: AllCandidateSampler, UniformCandidateSampler, LogUniformCandidateSampler, FixedUnigramCandidateSampler,
+//! LearnedUnigramCandidateSampler, ThreadUnsafeUnigramCandidateSampler, and ComputeAccidentalHits.
 
 use super::generator::{Generator, SingleSample};
 use super::unigram::{AliasTable, GrowingWeights, Weights};
@@ -132,7 +132,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns where true classes are among sampled ones: rows, places, and the logarithm of no weight.
+/// Returns the positions of true classes among sampled ones: rows, positions, and the logarithm of a zero weight.
 #[track_caller]
 pub fn compute_accidental_hits(true_classes: &Output, sampled_candidates: &Output, num_true: i64) -> Vec<Output> {
     let op = true_classes.graph().op("ComputeAccidentalHits").input(true_classes).input(sampled_candidates);
@@ -162,11 +162,11 @@ enum Distribution {
     /// Each class once.
     All,
     Uniform,
-    /// Small numbers more often, as words sorted by frequency are.
+    /// Small numbers more often, as for words sorted by frequency.
     LogUniform,
-    /// By weights, which a file holds where there is a path; it is read when the first classes are drawn.
+    /// By weights, which are read from a file, if there is a path, when the first classes are drawn.
     Fixed(OnceLock<AliasTable>, Option<(Weights, String)>),
-    /// By how often each class was a true one.
+    /// By the frequency of each class among the true ones.
     Growing(Mutex<GrowingWeights>),
 }
 
@@ -227,7 +227,7 @@ impl Sampler {
         if reads_a_file { BoxedKernel::new_blocking(sampler) } else { BoxedKernel::new(sampler) }
     }
 
-    /// Makes the table of weights that a file holds, once.
+    /// Reads the table of weights from a file, once.
     fn load(&self) -> Result<()> {
         if let Distribution::Fixed(table, Some((weights, path))) = &self.distribution
             && table.get().is_none()
@@ -263,7 +263,7 @@ impl Sampler {
         }
     }
 
-    /// Returns how often a class is to be expected among the sampled ones, which took so many tries.
+    /// Returns the expected count of a class among the sampled ones, given the number of tries.
     fn expected_count(&self, class: i64, tries: usize) -> f32 {
         let probability = self.probability(class);
         if matches!(self.distribution, Distribution::All) {
@@ -275,7 +275,7 @@ impl Sampler {
         -(tries as f32 * (-probability).ln_1p()).exp_m1()
     }
 
-    /// Returns the sampled classes, and how many tries they took.
+    /// Returns the sampled classes, and the number of tries.
     fn classes(&self, cancellation: &Cancellation) -> Result<(Vec<i64>, usize)> {
         if matches!(self.distribution, Distribution::All) {
             return Ok(((0..self.range).collect(), self.sampled));
@@ -288,7 +288,7 @@ impl Sampler {
     }
 }
 
-/// Draws until `count` classes differ; returns them, and how many tries they took.
+/// Draws until there are `count` different classes; returns them, and the number of tries.
 fn find_different(
     count: usize,
     tries_max: usize,
@@ -304,7 +304,7 @@ fn find_different(
             if let Some(status) = cancellation.status() {
                 return Err(status);
             }
-            // TensorFlow counts them in 32 bits, and ends there.
+            // TensorFlow counts tries in 32 bits, and stops there.
             if tries > tries_max {
                 return Err(Status::resource_exhausted(format!(
                     "found only {} of {count} different classes in {tries} tries",
@@ -340,7 +340,7 @@ impl Kernel for Sampler {
             weights.lock().check(true_classes.as_slice::<i64>()?)?;
         }
         self.load()?;
-        // Refused here when there is no such memory.
+        // Refused here if there isn't enough memory.
         drop(Tensor::new(tensor::DType::Int64, Shape::vector(self.sampled))?);
         let (classes, tries) = self.classes(&context.step().cancellation)?;
         let counts =
@@ -357,18 +357,18 @@ impl Kernel for Sampler {
     }
 
     fn cost(&self) -> Cost {
-        // Different classes take more numbers the fewer there are left, whatever the size of the inputs.
+        // Drawing different classes takes more tries the fewer are left, whatever the size of the inputs.
         if self.unique || self.sampled > CHEAP_SAMPLES { Cost::Expensive } else { Cost::ByInput }
     }
 }
 
-/// So many samples take next to nothing.
+/// This many samples take next to no time.
 const CHEAP_SAMPLES: usize = 1 << 12;
 
-/// How many numbers are drawn before a look at whether they are still wanted.
+/// The number of draws between checks for cancellation.
 const TRIES_BETWEEN_LOOKS: usize = 1 << 14;
 
-/// How many numbers are drawn at most to find classes that differ.
+/// The most draws to find different classes.
 const TRIES_MAX: usize = i32::MAX as usize;
 
 struct AccidentalHits {

@@ -1,4 +1,4 @@
-//! What k-means clustering is made of: NearestNeighbors, and the choice of the first centers, KmeansPlusPlusInitialization and
+//! Building blocks of k-means clustering: NearestNeighbors, and the choice of initial centers, KmeansPlusPlusInitialization and
 //! KMC2ChainInitialization.
 
 use super::generator::SingleSample;
@@ -7,7 +7,7 @@ use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelDef, Op, OpContext, OpDe
 use numeric::matmul::{MatMulShape, Operand, matmul};
 use tensor::{PartialShape, Result, Shape, Status, Tensor};
 
-/// How many points are compared with all centers before a look at whether the answer is still wanted.
+/// The number of points that are compared with all centers between checks for cancellation.
 const POINTS_AT_ONCE: usize = 256;
 
 /// The ops of this file.
@@ -53,7 +53,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the indices of the `k` centers nearest to each point, and their squared distances.
+/// Returns the indices of the `k` nearest centers of each point, and their squared distances.
 #[track_caller]
 pub fn nearest_neighbors(points: &Output, centers: &Output, k: &Output) -> Vec<Output> {
     let op = points.graph().op("NearestNeighbors").input(points).input(centers).input(k);
@@ -72,7 +72,7 @@ fn look_for_cancellation(context: &OpContext<'_>) -> Result<()> {
     context.step().cancellation.status().map_or(Ok(()), Err)
 }
 
-/// Rows of numbers, and half of the square of each row's length.
+/// Rows of numbers, and half of each row's squared norm.
 struct Rows<'a> {
     values: &'a [f32],
     dims: usize,
@@ -109,7 +109,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Chooses centers one after the other, each the likelier the farther it is from those there are.
+/// Chooses centers one after the other, each with a probability that grows with its distance from the previous ones.
 struct KmeansPlusPlus;
 
 /// The centers chosen so far.
@@ -139,7 +139,7 @@ impl Choice<'_> {
                     let at = self.random.fraction() * total;
                     self.sums.partition_point(|&sum| sum <= at).min(count - 1)
                 }
-                // All points that are left lie where centers are.
+                // All remaining points coincide with centers.
                 false => self.random.below_u64(count as u64) as usize,
             };
             if !self.is_chosen[index] {
@@ -154,7 +154,7 @@ impl Choice<'_> {
         self.distances.iter().enumerate().map(with).collect()
     }
 
-    /// Chooses the next center: the best of so many draws.
+    /// Chooses the next center: the best of several draws.
     fn choose(&mut self, draws: i64, context: &OpContext<'_>) -> Result<()> {
         let mut sum = 0.0;
         self.sums.clear();
@@ -226,7 +226,7 @@ impl Kernel for KmeansPlusPlus {
     }
 }
 
-/// Walks over candidates, and moves to each the likelier the farther it is from the centers.
+/// Walks over candidates, and moves to each with a probability that grows with its distance from the centers.
 struct Chain;
 
 impl Kernel for Chain {

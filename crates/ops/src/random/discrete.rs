@@ -1,4 +1,4 @@
-//! Shuffling and drawing of classes: RandomShuffle, Multinomial.
+//! Shuffling, and drawing of classes: RandomShuffle, Multinomial.
 
 use super::generator::Generator;
 use crate::rows::gather_slices;
@@ -118,7 +118,7 @@ impl Kernel for Multinomial {
     }
 }
 
-/// Checks the arguments, and returns the number of rows and of draws for each.
+/// Checks the arguments, and returns the numbers of rows and of draws for each.
 pub(super) fn multinomial_arguments(context: &OpContext<'_>) -> Result<(usize, usize)> {
     let logits = context.input(0)?.shape();
     if !logits.is_matrix() {

@@ -1,4 +1,4 @@
-//! Tensors filled with independent numbers: RandomUniform, RandomUniformInt, RandomStandardNormal, TruncatedNormal.
+//! Tensors of independent random numbers: RandomUniform, RandomUniformInt, RandomStandardNormal, TruncatedNormal.
 
 use super::generator::{Generator, output_of_shape, shape_argument};
 use graph::{Graph, Output};
@@ -82,13 +82,13 @@ pub fn random_standard_normal(shape: &Output, dtype: DType, seed: Option<i64>) -
     random(shape, "RandomStandardNormal", dtype, seed)
 }
 
-/// Returns standard normal numbers, drawn again where they are beyond -2 or 2.
+/// Returns standard normal numbers, truncated at -2 and 2 by redrawing.
 #[track_caller]
 pub fn truncated_normal(shape: &Output, dtype: DType, seed: Option<i64>) -> Output {
     random(shape, "TruncatedNormal", dtype, seed)
 }
 
-/// Returns integers from `minval` on, `maxval` excluded.
+/// Returns integers from `minval` up to, but excluding, `maxval`.
 #[track_caller]
 pub fn random_uniform_int(shape: &Output, minval: &Output, maxval: &Output, seed: Option<i64>) -> Output {
     let graph: &Graph = shape.graph();
@@ -114,7 +114,7 @@ pub(super) trait Distribution<T>: Send + Sync + 'static {
 pub(super) struct Uniform;
 pub(super) struct StandardNormal;
 pub(super) struct TruncatedNormal;
-/// Integers of the whole range of their type.
+/// Integers over the whole range of their type.
 pub(super) struct FullRange;
 
 macro_rules! distributions {

@@ -72,18 +72,18 @@ pub fn random_poisson_v2(shape: &Output, rate: &Output, seed: Option<i64>, dtype
     op.attr("seed", seed).attr("seed2", seed2).output()
 }
 
-/// Moves each sample with its parameter, its place in the distribution being the same.
+/// Differentiates each sample with respect to its parameter, at a fixed quantile.
 fn gamma_gradient(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let graph = grad.graph();
     let slope = binary("RandomGammaGrad", &args.input(1), &args.output(0))?;
-    // The axes of the samples come before those of the parameter.
+    // The axes of the samples precede those of the parameter.
     let count = unary("Size", &args.input(0))?;
     let axes = ternary("Range", &int_scalar(graph, 0)?, &count, &int_scalar(graph, 1)?)?;
     Ok(vec![None, Some(sum(&binary("Mul", &grad, &slope)?, &axes, false)?.into())])
 }
 
-/// The output has the shape that the first input holds, followed by that of the parameters.
+/// The output has the shape in the first input, followed by that of the parameters.
 fn per_parameter_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let shape = c.constant_as_shape(0)?.concat(&c.input(1));
     c.set_output(0, shape);

@@ -1,4 +1,4 @@
-//! Where random numbers come from: a stateful op's generator, its seeds, and the arguments that random ops share.
+//! Sources of random numbers: a stateful op's generator, its seeds, and the common arguments of random ops.
 
 use kernel::{KernelBuilder, ShapeContext};
 use numeric::philox::{GuardedPhilox, Philox, WORDS};
@@ -6,19 +6,19 @@ use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// The generator of a node, which lives as long as its session.
+/// A node's generator, which lives as long as its session.
 pub(crate) struct Generator {
     state: Mutex<GuardedPhilox>,
 }
 
 impl Generator {
-    /// Makes the generator of a node's `seed` and `seed2`.
+    /// Returns the generator for a node's `seed` and `seed2`.
     pub(crate) fn new(builder: &KernelBuilder<'_>) -> Result<Generator> {
         let philox = seeded((builder.attrs().int("seed")?, builder.attrs().int("seed2")?));
         Ok(Generator { state: Mutex::new(GuardedPhilox::from_philox(philox)) })
     }
 
-    /// Reserves what TensorFlow reserves for `count` outputs.
+    /// Reserves the same range as TensorFlow for `count` outputs.
     pub(super) fn reserve_outputs(&self, count: usize) -> Philox {
         self.state.lock().reserve_outputs(count as u64)
     }
@@ -34,7 +34,7 @@ impl Generator {
     }
 }
 
-/// Returns the stream of an op's `seed` and `seed2`; without both it is a new one every time.
+/// Returns the stream of an op's `seed` and `seed2`; if both are unset it is different every time.
 fn seeded((seed, seed2): (i64, i64)) -> Philox {
     match (seed, seed2) {
         (0, 0) => Philox::from_seeds(random_bits(), random_bits()),
@@ -42,7 +42,7 @@ fn seeded((seed, seed2): (i64, i64)) -> Philox {
     }
 }
 
-/// A stream that gives one number at a time.
+/// A stream that returns one number at a time.
 pub(crate) struct SingleSample {
     stream: Philox,
     sample: [u32; WORDS],
@@ -55,12 +55,12 @@ impl SingleSample {
         SingleSample::from_stream(seeded(seeds))
     }
 
-    /// Starts the stream of a seed alone, which may be zero.
+    /// Starts the stream of a single seed, which may be zero.
     pub(crate) fn of_seed(seed: i64) -> SingleSample {
         SingleSample::from_stream(Philox::new(seed as u64))
     }
 
-    /// Goes on with a stream of which so many numbers were drawn.
+    /// Continues a stream of which this many numbers were drawn.
     pub(crate) fn at(seeds: (i64, i64), drawn: u64) -> SingleSample {
         let mut stream = seeded(seeds);
         stream.skip(drawn / WORDS as u64);
@@ -75,7 +75,7 @@ impl SingleSample {
         SingleSample { stream, sample: [0; WORDS], used: WORDS }
     }
 
-    /// Returns a number below `count`, each as likely as the others.
+    /// Returns a uniform number below `count`.
     pub(crate) fn below(&mut self, count: u32) -> u32 {
         if count == 0 {
             return 0;
@@ -83,7 +83,7 @@ impl SingleSample {
         if count.is_power_of_two() {
             return self.next_u32() & (count - 1);
         }
-        // The lowest numbers are left out, so that as many remain for each remainder.
+        // The lowest numbers are rejected, so that each remainder is equally likely.
         let left_out = u32::MAX % count + 1;
         loop {
             let number = self.next_u32();
@@ -93,7 +93,7 @@ impl SingleSample {
         }
     }
 
-    /// Returns a number below `count` of 64 bits, each as likely as the others.
+    /// Returns a uniform 64-bit number below `count`.
     pub(crate) fn below_u64(&mut self, count: u64) -> u64 {
         if count == 0 {
             return 0;
@@ -115,13 +115,13 @@ impl SingleSample {
         u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32
     }
 
-    /// Returns a number from zero to one, the latter not included, in double precision.
+    /// Returns a number from zero up to, but excluding, one, in double precision.
     pub(crate) fn double_fraction(&mut self) -> f64 {
         let (high, low) = (u64::from(self.next_u32() & 0x000f_ffff), u64::from(self.next_u32()));
         f64::from_bits(0x3ff0_0000_0000_0000 | high << 32 | low) - 1.0
     }
 
-    /// Returns a number from zero to one, the latter not included.
+    /// Returns a number from zero up to, but excluding, one.
     pub(crate) fn fraction(&mut self) -> f32 {
         f32::from_bits(0x3f80_0000 | (self.next_u32() & 0x007f_ffff)) - 1.0
     }
@@ -138,7 +138,7 @@ impl SingleSample {
     }
 }
 
-/// Returns bits that nobody can foresee: the keys that the standard library draws for its hash maps.
+/// Returns unpredictable bits: the keys that the standard library draws for its hash maps.
 pub(crate) fn random_bits() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
@@ -154,7 +154,7 @@ pub(super) fn shape_argument(tensor: &Tensor) -> Result<Shape> {
     Shape::new(&tensor.to_indices()?)
 }
 
-/// The output has the shape that the first input holds.
+/// The output has the shape in the first input.
 pub(super) fn output_of_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let shape = c.constant_as_shape(0)?;
     c.set_output(0, shape);

@@ -1,5 +1,5 @@
-//! The 64-bit Mersenne Twister and the shuffle that C++'s standard library makes with it, for the ops whose order of
-//! records is that of TensorFlow's C++.
+//! The 64-bit Mersenne Twister and the shuffle of C++'s standard library with it, for ops whose order of records is that of
+//! TensorFlow's C++.
 
 const STATE_WORDS: usize = 312;
 const MIDDLE: usize = 156;
@@ -38,13 +38,13 @@ impl MersenneTwister {
         number ^ number >> 43
     }
 
-    /// Puts elements into the order that `std::shuffle` does.
+    /// Shuffles elements as `std::shuffle` does.
     pub(crate) fn shuffle<T>(&mut self, elements: &mut [T]) {
         let count = elements.len();
         if count < 2 {
             return;
         }
-        // One number gives two places, so that an odd number of swaps starts with a single one.
+        // One number gives two positions, so an odd number of swaps starts with a single one.
         let mut place = 1;
         if count.is_multiple_of(2) {
             elements.swap(1, self.below(2) as usize);

@@ -1,5 +1,4 @@
-//! Random numbers of parameters that are tensors: ParameterizedTruncatedNormal,
-//! StatelessRandomBinomial.
+//! Random numbers with parameters in tensors: ParameterizedTruncatedNormal, StatelessRandomBinomial.
 
 use super::gamma::{numbers_tensor, to_doubles};
 use super::generator::{Generator, output_of_shape, shape_argument};
@@ -49,7 +48,7 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// How many numbers make a batch where all batches have the same parameters.
+/// The batch size if all batches have the same parameters.
 const BATCH: usize = 100;
 
 struct BoundedNormals<T> {
@@ -81,7 +80,7 @@ impl<T: Element + BoundedFloat + Default> Kernel for BoundedNormals<T> {
             parameters.push(parameter);
         }
         let is_single = |parameter: &&Tensor| parameter.num_elements() == 1;
-        // What TensorFlow calls one batch, when the same parameters hold for all.
+        // TensorFlow treats this as one batch if the same parameters apply to all.
         let is_uniform = parameters[..2].iter().all(is_single)
             && parameters[2..].iter().all(|parameter| parameter.shape().is_scalar());
         if !is_uniform {
@@ -154,7 +153,7 @@ impl Trials {
         if !shape.dims().ends_with(pairs_shape.dims()) {
             return Err(Status::invalid_argument("Shape passed in must end with broadcasted shape."));
         }
-        // Doubles are drawn first, whatever the output's type is.
+        // Doubles are drawn first, whatever the output's type.
         if shape.num_bytes(size_of::<f64>())? > tensor::tensor_bytes_max() {
             return Err(Status::resource_exhausted(format!("out of memory: can't draw numbers of shape {shape}")));
         }

@@ -1,4 +1,4 @@
-//! Generators whose state is a variable, and bits that nobody can foresee: RngReadAndSkip, RngSkip, the Stateful family,
+//! Generators whose state is a variable, and unpredictable bits: RngReadAndSkip, RngSkip, the Stateful family,
 //! NonDeterministicInts.
 
 use super::fill::{Distribution, FullRange, StandardNormal, TruncatedNormal, Uniform, bound, check_range};
@@ -111,16 +111,16 @@ const fn stateful(name: &'static str, kernels: &'static [KernelDef]) -> Op {
     }
 }
 
-/// A counter of 128 bits, the lower half first, and a key.
+/// A 128-bit counter, lower half first, and a key.
 const STATE_LEN: usize = 3;
-/// How many counts TensorFlow sets aside for each output of an op, whatever it needs.
+/// The number of counts that TensorFlow reserves for each output of an op, whatever it needs.
 const COUNTS_PER_OUTPUT: u64 = 256;
 
 const PHILOX: i64 = 1;
 const THREE_FRY: i64 = 2;
 const AUTO_SELECT: i64 = 3;
 
-/// Moves the counter of a state on, and returns the state as it was.
+/// Advances the counter of a state, and returns the previous state.
 fn read_and_skip(context: &OpContext<'_>, algorithm: i64, delta: u64) -> Result<[i64; STATE_LEN]> {
     match algorithm {
         PHILOX | AUTO_SELECT => {}
@@ -154,7 +154,7 @@ fn read_and_skip(context: &OpContext<'_>, algorithm: i64, delta: u64) -> Result<
     })
 }
 
-/// Adds to a counter of 128 bits as TensorFlow does: word by word, so that a carry into a word of ones is lost.
+/// Adds to a 128-bit counter as TensorFlow does: word by word, so that a carry into a word of ones is lost.
 fn skipped(low: u64, high: u64, counts: u64) -> (u64, u64) {
     let (first, carry) = (low as u32).overflowing_add(counts as u32);
     let upper_counts = ((counts >> 32) as u32).wrapping_add(u32::from(carry));
@@ -202,8 +202,8 @@ impl Kernel for RngSkip {
     }
 }
 
-/// Returns the stream of the generator whose variable is the first input and whose algorithm the second, and moves the
-/// generator on by so many outputs.
+/// Returns the stream of the generator whose variable is the first input and whose algorithm the second, and advances the
+/// generator by this many outputs.
 pub(super) fn reserve(context: &OpContext<'_>, outputs: usize) -> Result<Philox> {
     let algorithm = scalar::<i64>(context, 1)?;
     let [low, high, key] = read_and_skip(context, algorithm, outputs as u64)?;
@@ -254,7 +254,7 @@ impl<T: Element> NonDeterministicInts<T> {
     }
 }
 
-/// An integer made of the lower bits of a number.
+/// An integer of a number's lower bits.
 trait FromBits: Element {
     fn from_bits(bits: u64) -> Self;
 }

@@ -1,5 +1,5 @@
-//! Random ops whose numbers depend on nothing but their seed: the Stateless family in both versions, and the ops that turn
-//! a seed into the key and counter that the second version takes.
+//! Random ops whose numbers depend only on their seed: the Stateless family in both versions, and the ops that convert a seed to
+//! the key and counter for the second version.
 
 use super::discrete::{draw_classes, multinomial_arguments, multinomial_shape, shuffled};
 use super::fill::{Distribution, FullRange, StandardNormal, TruncatedNormal, Uniform, bound, check_range};
@@ -160,7 +160,7 @@ pub(super) const OPS: &[Op] = &[
 
 const FULL_RANGE: &[KernelDef] = number_kernels!(@list "dtype", RandomFill, (FullRange), [i32, i64, u32, u64]);
 
-/// The number of Philox among TensorFlow's algorithms, and of "whichever is best", which is Philox too.
+/// The number of Philox among TensorFlow's algorithms, and that of "the best one", which is also Philox.
 const PHILOX: i32 = 1;
 const AUTO_SELECT: i32 = 3;
 
@@ -188,19 +188,19 @@ const fn by_key(name: &'static str, kernels: &'static [KernelDef]) -> Op {
     }
 }
 
-/// Returns numbers between 0 and 1 that follow from two seeds alone.
+/// Returns numbers between 0 and 1 that depend only on two seeds.
 #[track_caller]
 pub fn stateless_random_uniform(shape: &Output, seed: &Output, dtype: DType) -> Output {
     shape.graph().op("StatelessRandomUniform").input(shape).input(seed).attr("dtype", dtype).output()
 }
 
-/// Returns standard normal numbers that follow from two seeds alone.
+/// Returns standard normal numbers that depend only on two seeds.
 #[track_caller]
 pub fn stateless_random_normal(shape: &Output, seed: &Output, dtype: DType) -> Output {
     shape.graph().op("StatelessRandomNormal").input(shape).input(seed).attr("dtype", dtype).output()
 }
 
-/// Returns standard normal numbers between -2 and 2 that follow from two seeds alone.
+/// Returns standard normal numbers between -2 and 2 that depend only on two seeds.
 #[track_caller]
 pub fn stateless_truncated_normal(shape: &Output, seed: &Output, dtype: DType) -> Output {
     shape.graph().op("StatelessTruncatedNormal").input(shape).input(seed).attr("dtype", dtype).output()
@@ -214,7 +214,7 @@ fn key_counter_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the stream that an op's seed, or its key and counter, stand for.
+/// Returns the stream for an op's seed, or for its key and counter.
 fn stream(context: &OpContext<'_>, first: usize) -> Result<Philox> {
     let input = context.input(first)?;
     // Only the second version takes `uint64`s followed by the number of the algorithm.

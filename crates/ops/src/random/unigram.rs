@@ -1,19 +1,19 @@
-//! Classes drawn by how often they occur: a table of fixed weights, and a tree of weights that grow.
+//! Classes drawn by frequency: a table of fixed weights, and a tree of weights that grow.
 
 use super::generator::SingleSample;
 use crate::file_access::Lines;
 use storage::record::CompressionType;
 use tensor::{Result, Status};
 
-/// Draws by weights that don't change: a number picks a place, and another decides between two classes there (Walker's aliases).
+/// Draws by fixed weights: a number selects an entry, and another decides between its two classes (Walker's alias method).
 pub(super) struct AliasTable {
     weights: Vec<f32>,
     total: f32,
-    /// For each place, how likely its own class is, and the other one.
+    /// For each entry, the probability of its own class, and the other class.
     places: Vec<(f32, u32)>,
 }
 
-/// Which classes a table is made of.
+/// The classes of a table.
 pub(super) struct Weights {
     pub distortion: f32,
     pub reserved: i64,
@@ -22,12 +22,12 @@ pub(super) struct Weights {
 }
 
 impl AliasTable {
-    /// Makes the table of `range` classes from how often each class occurs.
+    /// Returns the table of `range` classes for the frequency of each class.
     pub(super) fn from_counts(weights: &Weights, range: i64, counts: &[f32]) -> Result<AliasTable> {
         AliasTable::new(weights, range, counts.iter().map(|&count| Ok(count)))
     }
 
-    /// Makes the table from a file: how often a class occurs stands in the last column of its line.
+    /// Reads the table from a file: a class's frequency is in the last column of its line.
     pub(super) fn from_file(weights: &Weights, range: i64, path: &str) -> Result<AliasTable> {
         const BUFFER_BYTES: usize = 256 << 10;
         let mut lines = Lines::open(path, CompressionType::None, BUFFER_BYTES)?;
@@ -81,7 +81,7 @@ impl AliasTable {
 
 fn aliases(weights: &[f32]) -> Vec<(f32, u32)> {
     let sum: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
-    // The product is rounded to single precision first, as TensorFlow's is.
+    // The product is first rounded to single precision, as in TensorFlow.
     let mut shares: Vec<f64> = weights.iter().map(|weight| f64::from(weight * weights.len() as f32) / sum).collect();
     let mut places: Vec<(f32, u32)> = (0..weights.len() as u32).map(|class| (1.0, class)).collect();
     let (mut low, mut high): (Vec<usize>, Vec<usize>) = (0..weights.len()).partition(|&class| shares[class] < 1.0);
@@ -95,8 +95,8 @@ fn aliases(weights: &[f32]) -> Vec<(f32, u32)> {
     places
 }
 
-/// Draws by weights that begin at one and grow with each class that is seen. The sums of pairs, of pairs of pairs and so on form a
-/// tree with the total at its root.
+/// Draws by weights that start at one and grow with each class that is seen. The sums of pairs, of pairs of pairs and so on form
+/// a tree with the total at its root.
 pub(super) struct GrowingWeights {
     /// The levels of the tree, the root first.
     levels: Vec<Vec<i32>>,
@@ -140,7 +140,7 @@ impl GrowingWeights {
         weight.map_or(0.0, |&weight| weight as f32 / self.total() as f32)
     }
 
-    /// Refuses classes that the tree has no place for.
+    /// Refuses classes that are not in the tree.
     pub(super) fn check(&self, classes: &[i64]) -> Result<()> {
         match classes.iter().find(|&&class| class < 0 || class >= self.range as i64) {
             Some(class) => Err(Status::invalid_argument(format!("class {class} is not in [0, {})", self.range))),
@@ -148,7 +148,7 @@ impl GrowingWeights {
         }
     }
 
-    /// Counts classes that were seen. They must have been checked.
+    /// Counts seen classes, which must have been checked.
     pub(super) fn see(&mut self, classes: &[i64]) {
         let most = (i32::MAX - self.total()) as usize;
         for &class in classes.iter().take(most) {
@@ -167,7 +167,7 @@ mod tests {
 
     const PLAIN: Weights = Weights { distortion: 1.0, reserved: 0, shards: 1, shard: 0 };
 
-    /// Draws often, and compares how often each class came with how likely it is.
+    /// Draws many times, and compares the frequency of each class with its probability.
     fn check_frequencies(range: i64, sample: impl Fn(&mut SingleSample) -> i64, probability: impl Fn(i64) -> f32) {
         const DRAWS: usize = 20_000;
         let mut random = SingleSample::new((7, 11));

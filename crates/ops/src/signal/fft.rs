@@ -107,7 +107,7 @@ fn complex_of(real: DType) -> DType {
     if real == DType::Double { DType::Complex128 } else { DType::Complex64 }
 }
 
-/// What the name of an op says of it.
+/// The properties of an op, from its name.
 #[derive(Clone, Copy)]
 struct Kind {
     rank: usize,
@@ -126,7 +126,7 @@ impl Kind {
         Kind { rank, inverse: op.starts_with('I'), real: op.trim_start_matches('I').starts_with('R') }
     }
 
-    /// Returns the op of the same kind with another beginning.
+    /// Returns the op of the same kind with another prefix.
     fn op(self, begin: &str) -> &'static str {
         const NAMES: [[&str; 3]; 4] = [
             ["FFT", "FFT2D", "FFT3D"],
@@ -138,7 +138,7 @@ impl Kind {
         row[self.rank - 1]
     }
 
-    /// Returns how many numbers of the last dimension are there for a transform of `len`, on the complex side.
+    /// Returns the number of elements in the last dimension of a transform of `len`, on the complex side.
     fn half(self, len: i64) -> i64 {
         if len == 0 { 0 } else { len / 2 + 1 }
     }
@@ -183,7 +183,7 @@ fn fft_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(scaled.into())])
 }
 
-/// Returns `x` with zeros after it in each dimension, up to a shape.
+/// Returns `x` padded with zeros at the end of each dimension, up to a shape.
 fn pad_to(x: &Output, shape: &Output) -> Result<Output> {
     let missing = binary("Sub", shape, &shape_of(x)?)?;
     let none = unary("ZerosLike", &missing)?;
@@ -191,7 +191,7 @@ fn pad_to(x: &Output, shape: &Output) -> Result<Output> {
     binary("Pad", x, &op.try_build()?.output(0))
 }
 
-/// The transform drops half of a spectrum, and what the input has beyond its length: there the gradient is zero.
+/// The transform drops half of a spectrum, and input beyond its length: there the gradient is zero.
 fn rfft_gradient(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let kind = Kind::of(&args.op.op_type());
@@ -209,7 +209,7 @@ fn rfft_gradient(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![Some(pad_to(&real, &shape_of(&input)?)?.into()), None])
 }
 
-/// Each number of the spectrum stands for its mirror image, too, but for the first and, of an even length, the last.
+/// Each number of the spectrum also represents its mirror image, except for the first and, with an even length, the last.
 fn irfft_gradient(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None, None]) };
     let kind = Kind::of(&args.op.op_type());
@@ -234,7 +234,7 @@ fn irfft_gradient(args: &GradientArgs<'_>) -> Gradients {
 struct Fft {
     kind: Kind,
     output: DType,
-    /// The transforms of the last run: the next one mostly has the same lengths.
+    /// The transforms of the last run: the next one usually has the same lengths.
     transforms: Mutex<[Option<Transform>; 3]>,
 }
 
@@ -318,7 +318,7 @@ impl Kernel for Fft {
             context.set_output(0, Tensor::zeros(self.output, shape)?);
             return Ok(());
         }
-        // Of an inverse with a real result, half of the last dimension is there; the rest follows at its end.
+        // The input of an inverse with a real result has half of the last dimension; the rest is derived from it at the end.
         let halved = kind.real && kind.inverse;
         let width = if halved { inner / 2 + 1 } else { inner };
         let from: Vec<usize> = (first..input.shape().rank()).map(|axis| input.shape().size(axis)).collect();
@@ -345,7 +345,7 @@ impl Kernel for Fft {
     }
 }
 
-/// Returns the first `sizes` numbers of each dimension but the first, of which there are `from`.
+/// Returns the first `sizes` elements of each dimension except the first; `from` are the current sizes.
 fn load(input: &Tensor, batch: usize, from: &[usize], sizes: &[usize]) -> Result<Vec<Complex64>> {
     fn rows<T: Copy>(all: &[T], from: &[usize], sizes: &[usize], wide: fn(T) -> Complex64, to: &mut Vec<Complex64>) {
         match (from, sizes) {
@@ -371,7 +371,7 @@ fn load(input: &Tensor, batch: usize, from: &[usize], sizes: &[usize]) -> Result
     Ok(to)
 }
 
-/// Returns lines of `len` numbers from their first halves: the spectrum of real numbers is its own mirror image, conjugated.
+/// Returns lines of `len` numbers from their first halves: the spectrum of real numbers equals its conjugated mirror image.
 fn with_mirror_image(halves: &[Complex64], width: usize, len: usize) -> Vec<Complex64> {
     let mut whole = Vec::with_capacity(halves.len() / width * len);
     for half in halves.chunks_exact(width) {
@@ -381,7 +381,7 @@ fn with_mirror_image(halves: &[Complex64], width: usize, len: usize) -> Vec<Comp
     whole
 }
 
-/// Returns the beginnings of lines of `inner` numbers that an output has room for.
+/// Returns the starts of lines of `inner` numbers that fit into an output.
 fn store(dtype: DType, shape: Shape, values: &[Complex64], inner: usize) -> Result<Tensor> {
     fn fill<T: tensor::Element>(
         shape: Shape,
@@ -444,7 +444,7 @@ mod tests {
                 real(&z)
             });
         }
-        // Also where the input is longer than the transform.
+        // Also if the input is longer than the transform.
         for last in [3, 4] {
             check_gradient(&[wave(&[2, 3, 4])], |graph, x| real(&rfft(&x[0], &graph.constant([last]))));
             check_gradient(&[wave(&[2, 3, 4])], |graph, x| real(&rfft2d(&x[0], &graph.constant([2, last]))));

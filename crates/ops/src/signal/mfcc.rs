@@ -1,13 +1,13 @@
-//! What speech recognition looks at in a spectrogram: Mfcc.
+//! Mfcc: the features of a spectrogram for speech recognition.
 //!
-//! Frequencies are added up in bands that are as wide as the ear hears them (mel), and the cosine transform of the
-//! logarithms of the bands is cut to its first numbers.
+//! Frequencies are summed in bands whose widths follow human hearing (mel), and the cosine transform of the bands' logarithms is
+//! truncated to its first coefficients.
 
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
 use tensor::{PartialShape, Result, Shape, Status, Tensor};
 
-/// Bands that are weaker count as this strong, so that they have a logarithm.
+/// The minimum energy of a band, so that it has a logarithm.
 const WEAKEST: f64 = 1e-12;
 
 /// The ops of this file.
@@ -47,16 +47,16 @@ fn mel(frequency: f64) -> f64 {
     1127.0 * (frequency / 700.0).ln_1p()
 }
 
-/// Bands whose weights rise from the middle of the band before and fall to the middle of the next.
+/// Bands whose weights rise from the centre of the previous band and fall to the centre of the next.
 struct Bands {
     count: usize,
-    /// For each frequency that is used: its place, the band that it is in the falling half of, if any, and the weight there. The rest
-    /// of it belongs to the next band.
+    /// For each used frequency: its index, the band in whose falling half it is, if any, and the weight there. The rest of it
+    /// belongs to the next band.
     parts: Vec<(usize, Option<usize>, f64)>,
 }
 
 impl Bands {
-    /// Returns the bands for a spectrum of `len` frequencies, or none where there can't be any.
+    /// Returns the bands for a spectrum of `len` frequencies, or `None` if there can't be any.
     fn new(len: usize, sample_rate: f64, count: usize, lower: f64, upper: f64) -> Option<Bands> {
         if count < 1 || sample_rate <= 0.0 || len < 2 || lower < 0.0 || upper <= lower {
             return None;
@@ -65,7 +65,7 @@ impl Bands {
         let spacing = (high - low) / (count + 1) as f64;
         let middle = |band: usize| low + spacing * (band + 1) as f64;
         let step = 0.5 * sample_rate / (len - 1) as f64;
-        // What doesn't change over time is never part of a band.
+        // The constant component is never part of a band.
         let (first, last) = ((1.5 + lower / step) as usize, (upper / step) as usize);
         if last >= len {
             // TensorFlow logs this case and leaves the bands empty.
@@ -84,7 +84,7 @@ impl Bands {
         Some(Bands { count, parts })
     }
 
-    /// Adds up the square roots of a spectrum in the bands.
+    /// Sums the square roots of a spectrum in the bands.
     fn strengths(&self, spectrum: &[f32], bands: &mut [f64]) {
         bands.fill(0.0);
         for &(place, falling, weight) in &self.parts {
@@ -118,7 +118,7 @@ impl Mfcc {
         })
     }
 
-    /// Returns the bands of a spectrum, and how many coefficients there are.
+    /// Returns the bands of a spectrum, and the number of coefficients.
     fn plan(&self, len: usize, sample_rate: i32) -> Option<(Bands, usize)> {
         let count = usize::try_from(self.coefficients).ok().filter(|&count| count >= 1)?;
         let bands = usize::try_from(self.bands).ok().filter(|&bands| bands >= count && bands <= i32::MAX as usize)?;

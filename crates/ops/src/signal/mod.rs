@@ -1,4 +1,4 @@
-//! Signals: Fourier transforms, spectrograms of sounds and their cepstra, and sound files.
+//! Signals: Fourier transforms, spectrograms of audio and their cepstra, and audio files.
 //!
 //! ```
 //! use graph::Graph;

@@ -1,4 +1,4 @@
-//! How strong each frequency of a sound is over time: AudioSpectrogram.
+//! AudioSpectrogram: the strength of each frequency of an audio signal over time.
 
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
@@ -19,14 +19,14 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(Spectrogram::create)],
 }];
 
-/// Returns the strengths of the frequencies in windows of a sound `[samples, channels]`: `[channels, windows, frequencies]`.
+/// Returns the strengths of the frequencies in windows of audio `[samples, channels]`: `[channels, windows, frequencies]`.
 #[track_caller]
 pub fn audio_spectrogram(input: &Output, window_size: i64, stride: i64, magnitude_squared: bool) -> Output {
     let op = input.graph().op("AudioSpectrogram").input(input).attr("window_size", window_size).attr("stride", stride);
     op.attr("magnitude_squared", magnitude_squared).output()
 }
 
-/// Where the windows are, and how many numbers each of them gives.
+/// The windows, and the number of outputs of each.
 #[derive(Clone, Copy)]
 struct Windows {
     size: usize,
@@ -93,7 +93,7 @@ impl Kernel for Spectrogram {
                 return;
             }
             let turn = std::f64::consts::TAU / windows.size as f64;
-            // Hann's window, which fades the ends out.
+            // Hann's window, which fades out the ends.
             let weights: Vec<f64> = (0..windows.size).map(|at| 0.5 - 0.5 * (turn * at as f64).cos()).collect();
             let transform = Transform::new(windows.padded, false);
             let mut line = vec![Complex64::default(); windows.padded];

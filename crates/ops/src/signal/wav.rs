@@ -1,4 +1,4 @@
-//! Sound files of 16-bit samples: DecodeWav, EncodeWav.
+//! Audio files of 16-bit samples: DecodeWav, EncodeWav.
 
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
@@ -91,7 +91,7 @@ pub(crate) fn encode_samples(samples: &[f32], rate: u32, channels: usize) -> Res
     wav.extend_from_slice(b"data");
     wav.extend_from_slice(&data.to_le_bytes());
     for sample in samples {
-        // The conversion cuts at the ends of the range.
+        // The conversion clips at the ends of the range.
         wav.extend_from_slice(&((sample * 32768.0).round() as i16).to_le_bytes());
     }
     Ok(wav)
@@ -113,7 +113,7 @@ impl Kernel for EncodeWav {
         }
         let rate = rate.to_scalar::<i32>()?;
         if rate <= 0 {
-            // TensorFlow takes the number for one without a sign.
+            // TensorFlow treats the number as unsigned.
             let rate = i64::from(rate) as u64;
             return Err(Status::invalid_argument(format!("sample_rate must be in (0, 2^32), got: {rate}")));
         }
@@ -130,7 +130,7 @@ impl Kernel for EncodeWav {
     }
 }
 
-/// The bytes of a file, from a place on.
+/// The bytes of a file from a position on.
 struct Bytes<'a> {
     rest: &'a [u8],
 }
@@ -153,14 +153,14 @@ impl<'a> Bytes<'a> {
         Err(Status::invalid_argument(format!("Header mismatch: Expected {text} but found {found}")))
     }
 
-    /// Reads a number of a file, lowest byte first.
+    /// Reads a little-endian number.
     fn number(&mut self, bytes: usize) -> Result<u32> {
         let taken = self.take(bytes)?;
         Ok(taken.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)))
     }
 }
 
-/// What a file says.
+/// The header of a file.
 struct Sound<'a> {
     rate: u32,
     channels: usize,
@@ -211,7 +211,7 @@ impl<'a> Sound<'a> {
             )));
         }
         if format_size == 18 {
-            // Two bytes that nothing uses.
+            // Two unused bytes.
             bytes.take(2)?;
         }
         let mut data = None;
@@ -231,7 +231,7 @@ impl<'a> Sound<'a> {
                 }
                 data = Some(bytes.take((size / frame * frame) as usize)?);
             } else {
-                // A chunk that reaches beyond the end is the last one.
+                // A chunk that extends beyond the end is the last one.
                 bytes.rest = bytes.rest.get(size as usize..).unwrap_or(&[]);
             }
         }
@@ -280,7 +280,7 @@ impl Kernel for DecodeWav {
             }
             for (frame, out) in out.chunks_exact_mut(channels as usize).enumerate() {
                 for (channel, out) in out.iter_mut().enumerate() {
-                    // A missing channel is the last one there is, and after the end it is quiet.
+                    // A missing channel repeats the last one, and after the end there is silence.
                     let there = frame < sound.frames();
                     *out = if there { sound.sample(frame, channel.min(sound.channels - 1)) } else { 0.0 };
                 }
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(decode(0, 1), [0f32; 0]);
     }
 
-    /// A file that was cut or changed anywhere is refused or read, but nothing is read beyond it.
+    /// A file that was truncated or changed anywhere is refused or decoded, but nothing beyond it is read.
     #[test]
     fn damaged_files_are_no_danger() {
         let audio = Tensor::from_slice(&[2, 1], &[0.1f32, 0.2]).unwrap();

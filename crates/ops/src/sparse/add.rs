@@ -144,7 +144,7 @@ fn extreme_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Adds two sparse tensors; sums below `thresh` are left out. Returns the indices, the values and the shape.
+/// Adds two sparse tensors; drops sums below `thresh`. Returns the indices, the values and the shape.
 #[track_caller]
 pub fn sparse_add(a: [&Output; 3], b: [&Output; 3], thresh: &Output) -> [Output; 3] {
     let mut op = thresh.graph().op("SparseAdd");
@@ -169,19 +169,19 @@ fn dense_add_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     Ok(vec![None, Some(values.into()), None, Some(grad.into())])
 }
 
-/// A number as these kernels need it.
+/// A number, for these kernels.
 trait Number: Arithmetic + PartialOrd + ToPrimitive {}
 
 impl<T: Arithmetic + PartialOrd + ToPrimitive> Number for T {}
 
-/// One step of going through two sparse tensors in order.
+/// A step in merging two sorted sparse tensors.
 enum Pair {
     A(usize),
     B(usize),
     Both(usize, usize),
 }
 
-/// Returns which values of two sparse tensors, whose indices are in order, stand in the same place.
+/// Returns the matching values of two sparse tensors, whose indices must be sorted.
 fn merged(a: &Sparse<'_>, b: &Sparse<'_>) -> Vec<Pair> {
     let (mut i, mut j) = (0, 0);
     let mut pairs = Vec::with_capacity(a.count() + b.count());
@@ -237,7 +237,7 @@ impl<T: Number> Kernel for SparseAdd<T> {
                 Pair::B(j) => (b.index(j), y[j], false),
                 Pair::Both(i, j) => (a.index(i), x[i].plus(y[j]), true),
             };
-            // Only sums are held against the threshold; what isn't a number is never below anything.
+            // Only sums are compared with the threshold; NaN is never below anything.
             let is_small = is_sum && value.to_f64().is_some_and(|value| value.abs() < thresh);
             if !is_small {
                 indices.extend_from_slice(index);
@@ -302,7 +302,7 @@ impl<T: Number> Kernel for SparseAddGrad<T> {
             if !indices.shape().is_matrix() || indices.dims()[1] != rank as i64 {
                 return Err(Status::invalid_argument("The densified operands should have the same ndims"));
             }
-            // Both are in order, so one pass finds each value.
+            // Both are sorted, so one pass finds each value.
             let mut values = Vec::with_capacity(indices.dims()[0] as usize);
             let mut next = sum.chunks_exact(rank).zip(grad).peekable();
             for index in indices.as_slice::<i64>()?.chunks_exact(rank) {
@@ -352,7 +352,7 @@ impl<T: Arithmetic> Kernel for DenseAdd<T> {
     }
 }
 
-/// Returns where an index within a shape is in row-major order.
+/// Returns the position of an index within a shape, in row-major order.
 fn flat(index: &[i64], shape: &[i64]) -> usize {
     index.iter().zip(shape).fold(0, |flat, (&index, &size)| flat * size + index) as usize
 }
@@ -376,7 +376,7 @@ impl<T: Number> Kernel for Extreme<T> {
         let (x, y) = (a.values.as_slice::<T>()?, b.values.as_slice::<T>()?);
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         for pair in merged(&a, &b) {
-            // What isn't there is zero.
+            // Missing values are zero.
             let (index, x, y) = match pair {
                 Pair::A(i) => (a.index(i), x[i], T::default()),
                 Pair::B(j) => (b.index(j), T::default(), y[j]),

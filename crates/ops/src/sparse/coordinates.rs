@@ -1,9 +1,9 @@
-//! What the kernels of this family share: a checked view of a sparse tensor, and picking values.
+//! Common parts of this family's kernels: a checked view of a sparse tensor, and selection of values.
 
 use crate::movement::Movable;
 use tensor::{Result, Shape, Status, Tensor};
 
-/// The three tensors of a sparse tensor, whose sizes fit each other. Indices may still be out of bounds.
+/// The three components of a sparse tensor, whose sizes match. Indices may still be out of bounds.
 #[derive(Clone, Copy)]
 pub(super) struct Sparse<'a> {
     /// `count` rows of `rank` numbers.
@@ -57,7 +57,7 @@ impl<'a> Sparse<'a> {
         self.shape.len()
     }
 
-    /// Returns how many values there are.
+    /// Returns the number of values.
     pub(super) fn count(&self) -> usize {
         self.values.num_elements()
     }
@@ -75,7 +75,7 @@ impl<'a> Sparse<'a> {
         }
     }
 
-    /// Returns where a value is.
+    /// Returns the index of a value.
     pub(super) fn index(&self, row: usize) -> &'a [i64] {
         let rank = self.rank();
         &self.indices[row * rank..(row + 1) * rank]
@@ -93,7 +93,7 @@ pub(super) fn out_of_bounds(row: usize, index: &[i64], shape: &[i64]) -> Status 
     Status::invalid_argument(format!("indices[{row}] = [{index}] is out of bounds: need 0 <= index < [{shape}]"))
 }
 
-/// Returns numbers with commas between them.
+/// Formats numbers with commas between them.
 pub(super) fn list(numbers: &[i64]) -> String {
     numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
 }

@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher24;
 use std::ops::Range;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
 
-/// No node makes more crosses.
+/// The most crosses of a node.
 const MAX_CROSSES: usize = 1 << 31;
 
 const FEATURES: [&str; 4] =
@@ -91,14 +91,14 @@ fn cross_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What becomes of the features of a cross.
+/// The result for the features of a cross.
 #[derive(Clone, Copy)]
 enum How {
-    /// A string of all, with a separator: `_X_` for the op that takes strings only.
+    /// A string of all, with a separator: `_X_` for the op that takes only strings.
     Joined { strings_only: bool },
-    /// A number, started with a key.
+    /// A hash, with a key.
     Keyed { key: u64, num_buckets: u64 },
-    /// A number; buckets and salt are inputs.
+    /// A hash; buckets and salt are inputs.
     Salted,
 }
 
@@ -122,7 +122,7 @@ impl SparseCross {
     }
 }
 
-/// The features of one column: for each row of the batch, which values belong to it.
+/// The features of one column: for each row of the batch, the range of its values.
 struct Column<'a> {
     values: &'a Tensor,
     rows: Vec<Range<usize>>,
@@ -187,7 +187,7 @@ impl Kernel for SparseCross {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (batch, columns) = self.columns(context)?;
         let last = self.dense.end;
-        // How many crosses each row has.
+        // The number of crosses of each row.
         let mut counts = Vec::with_capacity(batch);
         let mut total = 0usize;
         for row in 0..batch {
@@ -327,7 +327,7 @@ fn crossed(
     Tensor::vector(&crosses)
 }
 
-/// Returns the fingerprint of two fingerprints.
+/// Combines two fingerprints.
 fn concatenated(first: u64, second: u64) -> u64 {
     const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
     let mixed = |value: u64| value ^ (value >> 47);

@@ -1,4 +1,4 @@
-//! No row without a value: SparseFillEmptyRows and its gradient.
+//! SparseFillEmptyRows, which gives empty rows a default value, and its gradient.
 
 use super::coordinates::{Sparse, indices_tensor};
 use crate::arithmetic::Arithmetic;
@@ -52,8 +52,8 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Gives every row of a sparse matrix that has no value a default. Returns the indices, the values, which rows were
-/// empty, and where each value went.
+/// Gives every empty row of a sparse matrix a default. Returns the indices, the values, which rows were empty, and the new
+/// position of each value.
 #[track_caller]
 pub fn sparse_fill_empty_rows(
     indices: &Output,
@@ -104,7 +104,7 @@ impl Kernel for FillEmptyRows {
             )));
         }
         let rows = usize::try_from(rows).map_err(|_| Status::invalid_argument("a negative number of rows"))?;
-        // What a program can ask for with a small shape must not take all memory.
+        // A request with a small shape must not take all memory.
         if Shape::from_usize(&[rows])?.num_bytes(32)? > tensor::tensor_bytes_max() {
             return Err(Status::resource_exhausted(format!("out of memory: can't fill {rows} rows")));
         }
@@ -126,7 +126,7 @@ impl Kernel for FillEmptyRows {
         let empty = Tensor::build::<bool>(Shape::vector(rows), |empty| {
             empty.iter_mut().zip(&per_row).for_each(|(empty, &seen)| *empty = seen == 0);
         })?;
-        // Where the next value of each row goes.
+        // The position of the next value of each row.
         let mut total = 0;
         for seen in &mut per_row {
             let start = total;
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(outputs[1].as_slice::<f32>().unwrap(), &[1., 2., -9., 3., 4., -9.]);
         assert_eq!(outputs[2].as_slice::<bool>().unwrap(), &[false, true, false, false, true]);
         assert_eq!(outputs[3].as_slice::<i64>().unwrap(), &[0, 1, 3, 4]);
-        // Rows that are out of order are put in order.
+        // Unsorted rows are sorted.
         let outputs = run_op("SparseFillEmptyRows", attrs![], &inputs_of(&[2, 1, 0, 3, 2, 0, 0, 1])).unwrap();
         assert_eq!(outputs[1].as_slice::<f32>().unwrap(), &[2., 4., -9., 1., 3., -9., -9.]);
         assert_eq!(outputs[3].as_slice::<i64>().unwrap(), &[3, 0, 4, 1]);

@@ -5,7 +5,7 @@ use graph::Output;
 use kernel::GradientArgs;
 use tensor::{DType, Result};
 
-/// Each value gets what its group's total gets.
+/// Each value gets the gradient of its group's total.
 pub(super) fn reduce_sum(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; 4]) };
     let (indices, shape, axes) = (args.input(0), args.input(2), args.input(3));
@@ -17,7 +17,7 @@ pub(super) fn reduce_sum(args: &GradientArgs<'_>) -> Gradients {
         .op("DynamicStitch")
         .inputs(&[places, axes.clone()])
         .inputs(&[cast(&shape, DType::Int32)?, unary("OnesLike", &axes)?]);
-    // The sizes of the totals, with 1 for what was summed over.
+    // The sizes of the totals, with 1 for the summed axes.
     let kept = stitch.attr("N", 2i64).try_build()?.try_output(0)?;
     let scale = binary("FloorDiv", &shape, &cast(&kept, DType::Int64)?)?;
     let groups = binary("FloorDiv", &indices, &scale)?;
@@ -25,7 +25,7 @@ pub(super) fn reduce_sum(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![None, Some(grad.into()), None, None])
 }
 
-/// As that of a dense softmax, with the sums over what is there.
+/// As that of a dense softmax, with sums over the existing values.
 pub(super) fn softmax(args: &GradientArgs<'_>) -> Gradients {
     let Some(grad) = args.grad(0) else { return Ok(vec![None; 3]) };
     let (indices, shape, softmax) = (args.input(0), args.input(2), args.output(0));
@@ -54,7 +54,7 @@ pub(super) fn dense_divide(args: &GradientArgs<'_>) -> Gradients {
     Ok(vec![None, Some(grad_values.into()), None, Some(partners.total(&grad_partners)?.into())])
 }
 
-/// The elements of a dense tensor, repeated to a sparse one's shape, that stand where the sparse one has values.
+/// The elements of a dense tensor, broadcast to a sparse one's shape, at the positions of the sparse tensor's values.
 struct Partners {
     dense: Output,
     dense_shape: Output,
@@ -78,7 +78,7 @@ impl Partners {
         Ok(Partners { dense, dense_shape, indices, values })
     }
 
-    /// Sums what falls on each element of the dense tensor.
+    /// Sums the gradients of each element of the dense tensor.
     fn total(&self, grads: &Output) -> Result<Output> {
         call("SparseTensorDenseAdd", &[&self.indices, grads, &self.dense_shape, &unary("ZerosLike", &self.dense)?])
     }

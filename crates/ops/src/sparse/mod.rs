@@ -1,4 +1,4 @@
-//! Sparse tensors: the indices, the values and the shape are a tensor each.
+//! Sparse tensors: three tensors, for the indices, the values and the shape.
 //!
 //! ```
 //! use graph::Graph;

@@ -1,4 +1,4 @@
-//! The same values elsewhere: SparseReshape, SparseReorder, SparseConcat, SparseSlice, SparseSplit.
+//! Rearranging values: SparseReshape, SparseReorder, SparseConcat, SparseSlice, SparseSplit.
 
 use super::coordinates::{Sparse, indices_tensor, list, pick, sorted_order};
 use crate::compose::call;
@@ -105,14 +105,14 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns the indices and the shape of a sparse tensor in another shape.
+/// Reshapes a sparse tensor; returns the indices and the shape.
 #[track_caller]
 pub fn sparse_reshape(indices: &Output, shape: &Output, new_shape: &Output) -> (Output, Output) {
     let op = indices.graph().op("SparseReshape").input(indices).input(shape).input(new_shape).build();
     (op.output(0), op.output(1))
 }
 
-/// Returns the indices in row-major order, and the values that belong to them.
+/// Returns the indices in row-major order, and their values.
 #[track_caller]
 pub fn sparse_reorder(indices: &Output, values: &Output, shape: &Output) -> (Output, Output) {
     let op = indices.graph().op("SparseReorder").input(indices).input(values).input(shape).build();
@@ -124,7 +124,7 @@ fn reorder_gradient(args: &GradientArgs<'_>) -> Result<Vec<Option<Grad>>> {
     let graph = grad.graph();
     let (indices, shape) = (args.input(0), args.input(2));
     let scalar = |value: i32| graph.constant_tensor(&Tensor::scalar(value));
-    // Numbering the values before they are sorted tells where each one went.
+    // Sorting numbers along with the values shows where each one went.
     let count = call("Size", &[&args.input(1)])?;
     let numbers = call("Range", &[&scalar(0), &count, &scalar(1)])?;
     let sorted = graph.op("SparseReorder").input(&indices).input(&numbers).input(&shape).try_build()?.try_output(1)?;
@@ -371,7 +371,7 @@ impl Kernel for SparseConcat {
     }
 }
 
-/// Returns the values within a box, with their indices from its corner on.
+/// Returns the values within a box, with indices relative to its corner.
 fn boxed(sparse: &Sparse<'_>, start: &[i64], end: &[i64]) -> (Vec<i64>, Vec<usize>) {
     let (mut indices, mut rows) = (Vec::new(), Vec::new());
     for row in 0..sparse.count() {
@@ -445,7 +445,7 @@ impl Kernel for SparseSliceGrad {
             let from = E::view(grad)?;
             let zero = E::zero().ok_or_else(|| Status::invalid_argument("values without a zero"))?;
             E::build(grad.dtype(), tensor::Shape::vector(rows), |to| {
-                // Both are in the same order, so one pass finds each kept value.
+                // Both have the same order, so one pass finds each kept value.
                 let mut next = 0;
                 for (row, to) in to.iter_mut().enumerate() {
                     let index = &all[row * rank..(row + 1) * rank];

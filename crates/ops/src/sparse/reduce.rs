@@ -162,13 +162,14 @@ impl<T: Arithmetic + PartialOrd> Kernel for Reduce<T> {
     }
 }
 
-/// Returns the numbers of the axes that stay, and `fill` for the others if these are kept.
+/// Returns the numbers of the kept axes, with `fill` for the others if they are kept as dimensions.
 fn kept(numbers: &[i64], reduced: &[bool], keeps: bool, fill: i64) -> Vec<i64> {
     let parts = numbers.iter().zip(reduced);
     parts.filter_map(|(&n, &gone)| if gone { keeps.then_some(fill) } else { Some(n) }).collect()
 }
 
-/// Returns the rows of each group, in the order of the groups' indices. It knows no type of values, and is compiled once.
+/// Returns the rows of each group, in the order of the groups' indices. It doesn't depend on the type of values, so it is
+/// compiled once.
 fn groups(sparse: &Sparse<'_>, reduced: &[bool], keeps: bool) -> Result<BTreeMap<Vec<i64>, Vec<usize>>> {
     let mut groups: BTreeMap<Vec<i64>, Vec<usize>> = BTreeMap::new();
     for row in 0..sparse.values.num_elements() {

@@ -1,4 +1,4 @@
-//! Sparse tensors as one tensor: SerializeSparse and its kin, and the map that keeps them by number.
+//! Sparse tensors as a single tensor: SerializeSparse and related ops, and the map that stores them by number.
 
 use super::coordinates::{Sparse, indices_tensor, pick};
 use foldhash::HashMap;
@@ -151,7 +151,7 @@ fn made_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The three tensors of a sparse tensor.
+/// The three components of a sparse tensor.
 #[derive(Clone)]
 struct Triple {
     indices: Tensor,
@@ -167,7 +167,7 @@ impl Triple {
         Ok(Triple { indices: indices.clone(), values: values.clone(), shape: shape.clone() })
     }
 
-    /// Cuts a minibatch into its examples, which have one dimension less.
+    /// Splits a minibatch into its examples, which have one dimension less.
     fn rows(&self) -> Result<Vec<Triple>> {
         let sparse = Sparse::new(&self.indices, &self.values, &self.shape)?;
         let rank = sparse.rank();
@@ -204,7 +204,7 @@ impl Triple {
         Ok(rows)
     }
 
-    /// Puts examples together to a minibatch.
+    /// Combines examples into a minibatch.
     fn stacked(parts: &[Triple], dtype: DType) -> Result<Triple> {
         let mut largest: Vec<i64> = Vec::new();
         let mut indices = Vec::new();
@@ -261,7 +261,7 @@ pub(crate) fn tensor_variant(tensor: Tensor) -> Variant {
     Variant::new(TensorVariant(tensor))
 }
 
-/// Returns a sparse tensor as datasets carry it: its three tensors in a vector of variants.
+/// Returns a sparse tensor in the form that datasets use: its three components in a vector of variants.
 pub(crate) fn sparse_variants(indices: Tensor, values: Tensor, shape: Tensor) -> Result<Tensor> {
     Tensor::from_variants(Shape::vector(3), [indices, values, shape].map(tensor_variant).to_vec())
 }
@@ -329,7 +329,7 @@ impl Deserialize {
     }
 }
 
-/// Returns the tensors of a tensor of serialized ones.
+/// Returns the tensors in a tensor of serialized ones.
 fn unpacked(serialized: &Tensor) -> Result<Vec<Tensor>> {
     if serialized.dtype() == DType::Variant {
         let tensor = |variant: &Variant| match variant {
@@ -364,7 +364,7 @@ impl Kernel for Deserialize {
         while let (Some(indices), Some(values), Some(shape)) = (tensors.next(), tensors.next(), tensors.next()) {
             parts.push(Triple { indices, values, shape });
         }
-        // Several dimensions of a batch all come back.
+        // Several batch dimensions are restored.
         let outer = outer.to_vec();
         let made = match (outer.len(), parts.pop()) {
             (0, Some(one)) => {

@@ -116,7 +116,7 @@ fn sparse_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     result_shape(c, rank)
 }
 
-/// What a set may hold. Sets hold keys, of which there are only two types: the loops over sets are compiled for these.
+/// The type of a set's members. Sets hold keys of only two types, for which the loops over sets are compiled.
 trait Member: 'static {
     const DTYPE: tensor::DType;
     type Key: Clone + Ord + Send + Sync + 'static;
@@ -160,10 +160,10 @@ impl Member for StringElement {
     }
 }
 
-/// [`Member::keys`] of some type.
+/// [`Member::keys`] of either type.
 type Keys<K> = fn(&Tensor) -> Result<Vec<K>>;
 
-/// Where an operand's first tensor is among the inputs.
+/// The index of an operand's first tensor among the inputs.
 #[derive(Clone, Copy)]
 enum Operand {
     Dense(usize),
@@ -219,7 +219,7 @@ impl Operand {
     }
 }
 
-/// Fails unless an index comes after the one before it.
+/// Fails unless the indices are increasing.
 fn check_order(row: usize, index: &[i64], before: &[i64]) -> Result<()> {
     let text = || index.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
     match index.cmp(before) {

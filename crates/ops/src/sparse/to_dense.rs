@@ -23,7 +23,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(SparseToDense::create)],
 }];
 
-/// Returns a dense tensor that has some values in given places and a default everywhere else.
+/// Returns a dense tensor with some values at given positions and a default everywhere else.
 #[track_caller]
 pub fn sparse_to_dense(indices: &Output, output_shape: &Output, values: &Output, default_value: &Output) -> Output {
     let op = indices.graph().op("SparseToDense").input(indices).input(output_shape).input(values);

@@ -1,4 +1,4 @@
-//! Whole-value writes: Assign, AssignAdd, AssignSub, their forms for resource handles, and counters with a limit.
+//! Assignments of whole values: Assign, AssignAdd, AssignSub, their forms for resource handles, and counters with a limit.
 
 use super::handle_shape;
 use super::scatter::{Add, RowOperator, Subtract};
@@ -126,13 +126,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Gives a variable a value of the same shape; the output is the variable.
+/// Assigns a value of the same shape to a variable; the output is the variable.
 #[track_caller]
 pub fn assign(variable: &Output, value: &Output) -> Output {
     variable.graph().op("Assign").input(variable).input(value).output()
 }
 
-/// Gives a variable a value of any shape; the output is the variable.
+/// Assigns a value of any shape to a variable; the output is the variable.
 #[track_caller]
 pub fn assign_any_shape(variable: &Output, value: &Output) -> Output {
     variable.graph().op("Assign").input(variable).input(value).attr("validate_shape", false).output()
@@ -150,25 +150,25 @@ pub fn assign_sub(variable: &Output, value: &Output) -> Output {
     variable.graph().op("AssignSub").input(variable).input(value).output()
 }
 
-/// Gives the variable behind a handle a value, and makes it if it isn't there.
+/// Assigns a value to the variable of a handle, which is created if it doesn't exist.
 #[track_caller]
 pub fn assign_variable_op(handle: &Output, value: &Output) -> Operation {
     handle.graph().op("AssignVariableOp").input(handle).input(value).build()
 }
 
-/// Adds to the variable behind a handle.
+/// Adds to the variable of a handle.
 #[track_caller]
 pub fn assign_add_variable_op(handle: &Output, value: &Output) -> Operation {
     handle.graph().op("AssignAddVariableOp").input(handle).input(value).build()
 }
 
-/// Subtracts from the variable behind a handle.
+/// Subtracts from the variable of a handle.
 #[track_caller]
 pub fn assign_sub_variable_op(handle: &Output, value: &Output) -> Operation {
     handle.graph().op("AssignSubVariableOp").input(handle).input(value).build()
 }
 
-/// Adds one to a scalar variable, by ref or by handle, and returns what it was before; at `limit` it is `OutOfRange`.
+/// Increments a scalar variable, by ref or by handle, and returns the old value; at `limit` it fails with `OutOfRange`.
 #[track_caller]
 pub fn count_up_to(variable: &Output, limit: i64) -> Output {
     if variable.dtype() == DType::Resource {
@@ -277,7 +277,7 @@ impl AssignVariable {
 
 /// Adds to or subtracts from a variable.
 struct DenseUpdate<T, O> {
-    /// Whether the variable is given by handle, which decides the wording of errors.
+    /// Whether the variable is given by handle, which determines the text of errors.
     by_handle: bool,
     types: PhantomData<fn() -> (T, O)>,
 }
@@ -315,7 +315,7 @@ impl<T: Arithmetic, O: RowOperator<T>> Kernel for DenseUpdate<T, O> {
                 });
                 return Ok(());
             }
-            // A reader holds the old value, so that the new one is written elsewhere in the same pass.
+            // A reader holds the old value, so the new one is written to other memory in the same pass.
             let old = tensor.as_slice::<T>()?;
             *tensor = Tensor::build(tensor.shape().clone(), |new: &mut [T]| {
                 parallel::for_each_chunk_mut(new, 1, elementwise::CHEAP, |first, run| {
@@ -325,7 +325,7 @@ impl<T: Arithmetic, O: RowOperator<T>> Kernel for DenseUpdate<T, O> {
             })?;
             Ok(())
         })?;
-        // Of the two forms only the one by ref has an output, which is the variable.
+        // Only the form by ref has an output, which is the variable.
         context.set_output_ref(0, variable);
         Ok(())
     }

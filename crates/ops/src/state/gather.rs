@@ -1,4 +1,4 @@
-//! Reads of rows and slices of the variable behind a handle: ResourceGather, ResourceGatherNd.
+//! Gathers from the variable of a handle: ResourceGather, ResourceGatherNd.
 
 use super::{handle_shape, variable_shape};
 use crate::rows::{gather_slices, nd_slices, row_indices};
@@ -40,13 +40,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns rows of the variable behind a handle.
+/// Returns rows of the variable of a handle.
 #[track_caller]
 pub fn resource_gather(handle: &Output, indices: &Output, dtype: DType) -> Output {
     handle.graph().op("ResourceGather").input(handle).input(indices).attr("dtype", dtype).output()
 }
 
-/// Returns slices of the variable behind a handle, which the last dimension of `indices` names.
+/// Returns slices of the variable of a handle at the indices in the last dimension of `indices`.
 #[track_caller]
 pub fn resource_gather_nd(handle: &Output, indices: &Output, dtype: DType) -> Output {
     handle.graph().op("ResourceGatherNd").input(handle).input(indices).attr("dtype", dtype).output()
@@ -91,7 +91,7 @@ fn gather_nd_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the shape of a handle's variable: a constant when the graph knows all of it.
+/// Returns the shape of a handle's variable: a constant if it is completely known.
 fn shape_of(handle: &Output, dtype: DType) -> Output {
     let known = handle.handle_data().first().and_then(|data| data.shape.to_shape());
     let Some(shape) = known else { return variable_shape(handle, dtype) };

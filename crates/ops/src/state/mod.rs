@@ -38,7 +38,7 @@ use tensor::{DType, PartialShape, Result};
 pub(crate) const FILES: &[&[Op]] =
     &[assign::OPS, gather::OPS, mutex::OPS, resource_variable::OPS, scatter::OPS, scatter_nd::OPS, variable::OPS];
 
-/// Returns what the graph knows of the variable behind a resource handle.
+/// Returns the inferred type and shape of the variable of a handle.
 pub(crate) fn handle_shape(c: &ShapeContext<'_>, index: usize) -> Result<(Option<DType>, PartialShape)> {
     c.with_rank(index, 0)?;
     Ok(match c.input_handles.get(index).and_then(|data| data.first()) {

@@ -1,4 +1,4 @@
-//! Mutexes that graphs can hold: MutexV2, MutexLock, ConsumeMutexLock.
+//! Mutexes in graphs: MutexV2, MutexLock, ConsumeMutexLock.
 
 use graph::{Graph, Operation, Output};
 use kernel::{
@@ -57,19 +57,19 @@ pub fn mutex_v2(graph: &Graph, shared_name: &str) -> Output {
     graph.op("MutexV2").attr("shared_name", shared_name).output()
 }
 
-/// Locks a mutex until the output is gone or was consumed.
+/// Locks a mutex until the output is dropped or consumed.
 #[track_caller]
 pub fn mutex_lock(mutex: &Output) -> Output {
     mutex.graph().op("MutexLock").input(mutex).output()
 }
 
-/// Holds a lock until here.
+/// Holds a lock up to this point.
 #[track_caller]
 pub fn consume_mutex_lock(lock: &Output) -> Operation {
     lock.graph().op("ConsumeMutexLock").input(lock).build()
 }
 
-/// A mutex that is waited for without holding a thread.
+/// A mutex with waiters that hold no thread.
 struct GraphMutex {
     state: Mutex<State>,
 }
@@ -92,7 +92,7 @@ impl Resource for GraphMutex {
 }
 
 impl GraphMutex {
-    /// Passes the lock on to whoever waits longest.
+    /// Passes the lock to the first waiter.
     fn unlock(self: &Arc<Self>) {
         let next = {
             let mut state = self.state.lock();
@@ -101,7 +101,7 @@ impl GraphMutex {
             next
         };
         if let Some((_, context)) = next {
-            // Unlocking happens wherever the last owner lets go, which is no place to run the rest of a step.
+            // The last owner may unlock it on any thread, and that thread must not run the rest of a step.
             let (runner, mutex) = (context.step().runner.clone(), self.clone());
             runner.spawn(Box::new(move || grant(context, mutex)));
         }
@@ -115,7 +115,7 @@ fn grant(context: AsyncContext, mutex: Arc<GraphMutex>) {
     });
 }
 
-/// A held lock, which ends when the last copy of it goes.
+/// A held lock, which is released with its last copy.
 struct Lock {
     mutex: Arc<GraphMutex>,
 }
@@ -197,7 +197,7 @@ impl AsyncKernel for MutexLock {
     }
 }
 
-/// Ends the wait of a step that was cancelled; one that has the lock by now keeps it.
+/// Ends the wait of a cancelled step; if it has the lock by now, it keeps it.
 fn withdraw(mutex: &GraphMutex, waiter: u64) {
     let withdrawn = {
         let mut state = mutex.state.lock();

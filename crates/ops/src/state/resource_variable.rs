@@ -1,4 +1,4 @@
-//! Variables by resource handle: making handles, reading, asking for the shape, destroying.
+//! Variables by resource handle: creating handles, reading, querying the shape, destroying.
 
 use super::handle_shape;
 use graph::{Graph, Operation, Output};
@@ -127,32 +127,32 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns a handle to the variable `shared_name`, which an assignment makes.
+/// Returns a handle to the variable `shared_name`, which an assignment creates.
 #[track_caller]
 pub fn var_handle_op(graph: &Graph, shared_name: &str, dtype: DType, shape: &PartialShape) -> Output {
     let op = graph.op("VarHandleOp").name(shared_name).attr("shared_name", shared_name);
     op.attr("dtype", dtype).attr("shape", shape.clone()).output()
 }
 
-/// Returns the value of the variable behind a handle.
+/// Returns the value of the variable of a handle.
 #[track_caller]
 pub fn read_variable_op(handle: &Output, dtype: DType) -> Output {
     handle.graph().op("ReadVariableOp").input(handle).attr("dtype", dtype).output()
 }
 
-/// Returns whether the variable behind a handle has a value.
+/// Returns whether the variable of a handle is initialized.
 #[track_caller]
 pub fn var_is_initialized_op(handle: &Output) -> Output {
     handle.graph().op("VarIsInitializedOp").input(handle).output()
 }
 
-/// Returns the shape of the variable behind a handle.
+/// Returns the shape of the variable of a handle.
 #[track_caller]
 pub fn variable_shape(handle: &Output, out_type: DType) -> Output {
     handle.graph().op("VariableShape").input(handle).attr("out_type", out_type).output()
 }
 
-/// Removes the variable, queue or table behind a handle.
+/// Removes the variable, queue or table of a handle.
 #[track_caller]
 pub fn destroy_resource_op(handle: &Output, ignore_lookup_error: bool) -> Operation {
     let op = handle.graph().op("DestroyResourceOp").input(handle);
@@ -235,13 +235,13 @@ impl VarHandle {
     fn new(device: &str, container: &str, name: String, dtype: DType, shape: PartialShape) -> VarHandle {
         let variable = std::sync::Arc::new(Variable::new(&name, dtype, shape.clone()));
         let mut handle = ResourceManager::handle_to(device, container, &name, variable);
-        // A handle says where a variable will be; whether there is one is found when it is used.
+        // A handle only names a variable; whether it exists is checked when it is used.
         handle.resource = None;
         handle.dtypes_and_shapes = vec![DTypeAndShape { dtype, shape }];
         VarHandle { handle, cache: ResourceCache::new() }
     }
 
-    /// Returns the handle; once there is a variable, the handle carries it.
+    /// Returns the handle; once the variable exists, the handle contains it.
     fn tensor(&self, context: &OpContext<'_>) -> Result<Tensor> {
         self.cache.get(&context.step().resources, |manager| {
             let mut handle = self.handle.clone();
@@ -302,7 +302,7 @@ impl Kernel for ReadVariables {
     }
 }
 
-/// Words the error for reading a variable that isn't there, or has no value, as TensorFlow does.
+/// Returns TensorFlow's error for reading a variable that doesn't exist or isn't initialized.
 fn unreadable(context: &OpContext<'_>, index: usize, status: Status) -> Status {
     if !matches!(status.code(), Code::NotFound | Code::FailedPrecondition) {
         return status;
@@ -364,7 +364,7 @@ impl Kernel for DestroyResource {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let handle = context.input(0)?.resources()?.first();
         let handle = handle.ok_or_else(|| Status::invalid_argument("an empty resource handle"))?;
-        // A handle that carries its variable must not read what was destroyed.
+        // A handle that contains its variable must not read one that was destroyed.
         if let Ok(variable) = context.resources().from_handle::<Variable>(handle) {
             variable.clear();
         }
@@ -382,8 +382,8 @@ impl Kernel for DestroyResource {
     }
 }
 
-/// Reads of ours copy only where a variable is used by rows, which `Variable` decides by itself; the op remains for graphs
-/// that carry it.
+/// Our reads copy only variables that are used by rows, which `Variable` decides itself; the op remains for graphs that contain
+/// it.
 struct DisableCopyOnRead;
 
 impl Kernel for DisableCopyOnRead {

@@ -1,4 +1,4 @@
-//! Writes to rows of a variable: ScatterUpdate, ScatterAdd and so on, by ref and by resource handle.
+//! Scatters to rows of a variable: ScatterUpdate, ScatterAdd and so on, by ref and by resource handle.
 //!
 //! They work in place under the variable's lock, so that a large table is never copied for a few rows.
 
@@ -91,9 +91,9 @@ builders! {
     scatter_mul, resource_scatter_mul => "ScatterMul", "ResourceScatterMul";
     /// Divides rows of a variable.
     scatter_div, resource_scatter_div => "ScatterDiv", "ResourceScatterDiv";
-    /// Lowers rows of a variable to the updates.
+    /// Sets rows of a variable to the minimum with the updates.
     scatter_min, resource_scatter_min => "ScatterMin", "ResourceScatterMin";
-    /// Raises rows of a variable to the updates.
+    /// Sets rows of a variable to the maximum with the updates.
     scatter_max, resource_scatter_max => "ScatterMax", "ResourceScatterMax";
 }
 
@@ -120,7 +120,7 @@ fn check_updates(c: &ShapeContext<'_>, variable: &PartialShape) -> Result<()> {
     }
 }
 
-/// What a scatter does with a row and its update.
+/// How a scatter combines a row with its update.
 pub(super) trait RowOperator<T>: Send + Sync + 'static {
     /// Whether the updates are divisors.
     const DIVIDES: bool = false;
@@ -196,7 +196,7 @@ impl<T: Element, O: RowOperator<T>> Kernel for Scatter<T, O> {
             }
             Ok(())
         })?;
-        // Of the two forms only the one by ref has an output, which is the variable.
+        // Only the form by ref has an output, which is the variable.
         context.set_output_ref(0, variable);
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Kernel for ScatterObjects {
     }
 }
 
-/// Checks what a scatter is given, and calls `write` with the table, the rows and the length of a row.
+/// Checks the inputs of a scatter, and calls `write` with the table, the rows and the length of a row.
 fn update_rows(
     variable: &Variable,
     indices: &Tensor,
@@ -385,7 +385,7 @@ mod tests {
         let address = || variable.read_with(|tensor| Ok(tensor.as_slice::<f32>()?.as_ptr().addr())).unwrap();
         session.run(&update, &feeds).unwrap();
         let before = address();
-        // Even while somebody holds a dense read.
+        // Even while a dense read holds the value.
         let held = session.fetch(&read_variable_op(&handle, DType::Float), &[]).unwrap();
         session.run(&update, &feeds).unwrap();
         assert_eq!(address(), before);

@@ -1,4 +1,4 @@
-//! Writes to slices of a variable that indices of any depth name: ScatterNdUpdate and so on, by ref and by handle.
+//! Scatters to slices of a variable with indices of any depth: ScatterNdUpdate and so on, by ref and by handle.
 
 use super::handle_shape;
 use super::scatter::{Add, Maximum, Minimum, Replace, RowOperator, Subtract};
@@ -95,9 +95,9 @@ builders! {
     scatter_nd_add, resource_scatter_nd_add => "ScatterNdAdd", "ResourceScatterNdAdd";
     /// Subtracts from slices of a variable.
     scatter_nd_sub, resource_scatter_nd_sub => "ScatterNdSub", "ResourceScatterNdSub";
-    /// Lowers slices of a variable to the updates.
+    /// Sets slices of a variable to the minimum with the updates.
     scatter_nd_min, resource_scatter_nd_min => "ScatterNdMin", "ResourceScatterNdMin";
-    /// Raises slices of a variable to the updates.
+    /// Sets slices of a variable to the maximum with the updates.
     scatter_nd_max, resource_scatter_nd_max => "ScatterNdMax", "ResourceScatterNdMax";
 }
 
@@ -131,7 +131,7 @@ impl<T: Element, O: RowOperator<T>> Kernel for ScatterNd<T, O> {
             }
             Ok(())
         })?;
-        // Of the two forms only the one by ref has an output, which is the variable.
+        // Only the form by ref has an output, which is the variable.
         context.set_output_ref(0, variable);
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Kernel for ScatterNdStrings {
     }
 }
 
-/// Checks what a scatter is given, and calls `write` with the table, the slices and the length of a slice.
+/// Checks the inputs of a scatter, and calls `write` with the table, the slices and the length of a slice.
 fn update_slices(
     variable: &Variable,
     indices: Tensor,
@@ -215,7 +215,7 @@ fn update_slices(
     })
 }
 
-/// Writes one dimension as a number and several as a list.
+/// Formats one dimension as a number and several as a list.
 fn dims_text(dims: &[i64]) -> String {
     match dims {
         [dim] => dim.to_string(),

@@ -1,4 +1,4 @@
-//! Variables that a graph refers to by ref edges: Variable, VariableV2, IsVariableInitialized, and temporary ones.
+//! Variables by reference edges: Variable, VariableV2, IsVariableInitialized, and temporary ones.
 
 use graph::{Graph, Output};
 use kernel::{
@@ -74,13 +74,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns a variable that ref edges lead to; `name` is the node's name.
+/// Returns a variable by reference; `name` is the node's name.
 #[track_caller]
 pub fn variable_op_v2(graph: &Graph, name: &str, dtype: DType, shape: &PartialShape) -> Output {
     graph.op("VariableV2").name(name).attr("dtype", dtype).attr("shape", shape.clone()).output()
 }
 
-/// Returns whether a variable has a value.
+/// Returns whether a variable is initialized.
 #[track_caller]
 pub fn is_variable_initialized(variable: &Output) -> Output {
     variable.graph().op("IsVariableInitialized").input(variable).output()
@@ -93,13 +93,13 @@ pub fn temporary_variable(graph: &Graph, dtype: DType, shape: &PartialShape, var
     op.attr("var_name", var_name).output()
 }
 
-/// Returns the last value of a temporary variable, which ends.
+/// Returns the last value of a temporary variable, and destroys it.
 #[track_caller]
 pub fn destroy_temporary_variable(variable: &Output, var_name: &str) -> Output {
     variable.graph().op("DestroyTemporaryVariable").input(variable).attr("var_name", var_name).output()
 }
 
-/// The first version of the op couldn't say that a shape is unknown other than by a scalar's.
+/// In the first version of the op, a scalar shape also means an unknown one.
 fn old_variable_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let shape = c.attrs.shape("shape")?;
     c.set_output(0, if shape.rank() == Some(0) { PartialShape::unknown() } else { shape });
@@ -151,7 +151,7 @@ impl Kernel for VariableOp {
     }
 }
 
-/// Makes a variable; one without elements has its value from the start.
+/// Creates a variable; one without elements is initialized from the start.
 fn new_variable(name: &str, dtype: DType, shape: &PartialShape) -> Result<Variable> {
     let variable = Variable::new(name, dtype, shape.clone());
     if let Some(shape) = shape.to_shape()
@@ -194,7 +194,7 @@ impl TemporaryVariable {
     }
 }
 
-/// Returns the name of a temporary variable in the frame and iteration in which a kernel runs.
+/// Returns the name of a temporary variable in the kernel's frame and iteration.
 fn temporary_name(context: &OpContext<'_>, name: &str) -> String {
     let frame = context.frame();
     format!("{name}:{}:{}", frame.frame, frame.iteration)
@@ -206,7 +206,7 @@ impl Kernel for TemporaryVariable {
             Status::invalid_argument(format!("the shape {} of a temporary variable isn't fully known", self.shape))
         })?;
         let variable = Arc::new(Variable::new(&self.name, self.dtype, self.shape.clone()));
-        // TensorFlow allocates the elements without filling them, so that any value is as good as another.
+        // TensorFlow allocates the elements without initializing them, so any value is correct.
         variable.assign(Tensor::zeros(self.dtype, shape)?)?;
         let name = temporary_name(context, &self.name);
         context.step().step_resources.create(TEMPORARY, &name, variable.clone())?;
@@ -225,7 +225,7 @@ impl Kernel for DestroyTemporaryVariable {
         let value = variable.read()?;
         let name = temporary_name(context, &self.name);
         context.step().step_resources.delete::<Variable>(TEMPORARY, &name)?;
-        // The output is the sole owner when nobody else read the variable.
+        // The output is the sole owner if nobody else has read the variable.
         variable.clear();
         context.set_output(0, value);
         Ok(())

@@ -1,4 +1,4 @@
-//! Values as text: AsString.
+//! AsString: formats values.
 
 use super::number_format::{Flag, Format, Notation};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(AsString::create)],
 }];
 
-/// Returns each value as text.
+/// Formats each value.
 #[track_caller]
 pub fn as_string(input: &Output) -> Output {
     input.graph().op("AsString").input(input).output()
@@ -40,7 +40,7 @@ struct AsString {
 
 impl AsString {
     fn create(builder: &KernelBuilder<'_>) -> Result<BoxedKernel> {
-        /// Wider text is a mistake, and would let a small graph make large strings.
+        /// The largest width. Wider text is refused, since a small graph could create large strings with it.
         const SIZE_MAX: i64 = 1 << 16;
         let attrs = builder.attrs();
         let (precision, width) = (attrs.int("precision")?, attrs.int("width")?);

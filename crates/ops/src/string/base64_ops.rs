@@ -1,4 +1,4 @@
-//! EncodeBase64 and DecodeBase64, in the alphabet that is safe in addresses.
+//! EncodeBase64 and DecodeBase64, with the URL-safe alphabet.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
@@ -41,13 +41,13 @@ pub fn encode_base64(input: &Output) -> Output {
     input.graph().op("EncodeBase64").input(input).output()
 }
 
-/// Returns the strings that base64 texts stand for.
+/// Decodes base64 strings.
 #[track_caller]
 pub fn decode_base64(input: &Output) -> Output {
     input.graph().op("DecodeBase64").input(input).output()
 }
 
-/// Padding may be there or not; bits behind the last byte are not looked at.
+/// Padding is optional; bits after the last byte are ignored.
 const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
@@ -75,7 +75,7 @@ impl Kernel for DecodeBase64 {
         let mut output = context.take_input(0)?;
         for text in output.strings_mut()? {
             let invalid = || Status::invalid_argument("Invalid character found in base64.");
-            // Padding that is there must be whole.
+            // If there is padding, it must be complete.
             if text.ends_with(b"=") && !text.len().is_multiple_of(4) {
                 return Err(invalid());
             }

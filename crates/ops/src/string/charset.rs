@@ -1,4 +1,4 @@
-//! [`Charset`]: reads characters of an encoding one by one, and says where each starts.
+//! [`Charset`]: decodes the characters of an encoding one by one, with their positions.
 
 use encoding_rs::{DecoderResult, Encoding};
 
@@ -7,7 +7,7 @@ pub(super) enum Charset {
     Utf8,
     Latin1,
     Ascii,
-    /// Units of two bytes, the large one first unless they say otherwise.
+    /// Two-byte units, big-endian unless a byte order mark says otherwise.
     Utf16 {
         little: bool,
         marked: bool,
@@ -20,7 +20,7 @@ pub(super) enum Charset {
 }
 
 impl Charset {
-    /// Returns the encoding of a name; case, hyphens and underscores don't matter.
+    /// Returns the encoding with a name; case, hyphens and underscores don't matter.
     pub(super) fn named(name: &str) -> Option<Charset> {
         let plain: String =
             name.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect();
@@ -49,7 +49,7 @@ impl Charset {
         })
     }
 
-    /// Calls `visit` with the start of each character, and the character or nothing where there is none.
+    /// Calls `visit` with the start of each character, and the character, or `None` if it is invalid.
     pub(super) fn decode(&self, text: &[u8], mut visit: impl FnMut(usize, Option<char>)) {
         match self {
             Charset::Utf8 => {
@@ -108,13 +108,13 @@ fn decode_utf16(text: &[u8], start: usize, little: bool, visit: &mut impl FnMut(
         visit(at, character.ok());
         at += length;
     }
-    // Half a unit is a mistake, unless it belongs to that of a pair whose second unit it would have been.
+    // Half a unit is an error, unless it belongs to a pair as its second unit.
     if at < text.len() && !is_open {
         visit(at, None);
     }
 }
 
-/// Gives a decoder one byte after the other, so that it is known with which a character is complete.
+/// Feeds a decoder byte by byte, so that the end of each character is known.
 fn decode_bytewise(encoding: &'static Encoding, text: &[u8], visit: &mut impl FnMut(usize, Option<char>)) {
     let mut decoder = encoding.new_decoder_without_bom_handling();
     let mut start = 0;
@@ -132,7 +132,7 @@ fn decode_bytewise(encoding: &'static Encoding, text: &[u8], visit: &mut impl Fn
             match result {
                 DecoderResult::Malformed(..) => {
                     visit(start, None);
-                    // What wasn't read belongs to the next character.
+                    // Bytes that weren't read belong to the next character.
                     start = if rest.is_empty() { at + 1 } else { at };
                 }
                 DecoderResult::InputEmpty | DecoderResult::OutputFull => break,

@@ -1,4 +1,4 @@
-//! Fingerprint: a short number for each row of a tensor, the same on every machine.
+//! Fingerprint: a short hash of each row of a tensor, the same on every machine.
 
 use super::fingerprint::fingerprint64;
 use graph::ShapeContext;
@@ -24,7 +24,7 @@ pub(super) const OPS: &[Op] = &[Op {
     })],
 }];
 
-/// The only method that there is, and how many bytes it gives.
+/// The only supported method, and the number of its bytes.
 const METHOD: &[u8] = b"farmhash64";
 const FINGERPRINT_BYTES: usize = 8;
 

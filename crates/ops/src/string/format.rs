@@ -1,4 +1,4 @@
-//! Tensors inside of text: StringFormat, and the summary of a tensor that printing ops show too.
+//! StringFormat: tensors in text; and the summary of a tensor, which printing ops use too.
 
 use super::number_format::{round_trip_f32, round_trip_f64};
 use graph::{Output, ShapeContext};
@@ -19,8 +19,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(StringFormat::create)],
 }];
 
-/// Returns `template` with each `{}` replaced by a tensor, of which at most `2 * summarize` elements per dimension are
-/// shown.
+/// Returns `template` with each `{}` replaced by a tensor, with at most `2 * summarize` elements per dimension.
 #[track_caller]
 pub fn string_format(template: &str, inputs: &[Output], summarize: i64) -> Output {
     let Some(first) = inputs.first() else {
@@ -41,7 +40,7 @@ fn string_format_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Cuts a template at its placeholders.
+/// Splits a template at its placeholders.
 fn pieces(template: &str, placeholder: &str) -> Vec<String> {
     if placeholder.is_empty() {
         return vec![template.to_owned()];
@@ -95,7 +94,7 @@ pub(crate) fn summary(tensor: &Tensor, edge: Option<usize>) -> String {
     let mut out = String::new();
     let mut start = 0;
     let dims = tensor.shape().to_usize();
-    // A dimension of size 0 still has its brackets around what is cut out.
+    // A dimension of size 0 still has brackets around the omitted part.
     write_dimension(&elements, &dims, edge, 0, &mut start, &mut out);
     out
 }
@@ -111,7 +110,7 @@ fn write_dimension(
     let size = dims[depth];
     let inner: usize = dims[depth + 1..].iter().product();
     let is_last = depth + 1 == dims.len();
-    // Between rows there are as many line ends as dimensions below.
+    // Between rows there are as many line breaks as dimensions below.
     let gap = if is_last {
         " ".to_owned()
     } else {
@@ -143,7 +142,7 @@ fn write_dimension(
     out.push(']');
 }
 
-/// A tensor's elements for showing.
+/// A tensor's elements for display.
 struct Elements<'a>(&'a Tensor);
 
 impl Elements<'_> {
@@ -191,7 +190,7 @@ impl Elements<'_> {
     }
 }
 
-/// Returns a string in quotes, with what can't be printed escaped as in C.
+/// Returns a string in quotes, with unprintable characters escaped as in C.
 fn quoted(text: &[u8]) -> String {
     let mut out = String::from("\"");
     for &byte in text {

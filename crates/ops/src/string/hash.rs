@@ -1,4 +1,4 @@
-//! Strings into buckets: StringToHashBucket, StringToHashBucketFast, StringToHashBucketStrong.
+//! Hashing of strings into buckets: StringToHashBucket, StringToHashBucketFast, StringToHashBucketStrong.
 
 use super::fingerprint::fingerprint64;
 use graph::Output;

@@ -73,7 +73,7 @@ fn string_join_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     }
     let mut merged = PartialShape::unknown();
     for shape in &inputs {
-        // An unknown rank may be a scalar, which says nothing of the result.
+        // An unknown rank may be a scalar, which doesn't affect the result's shape.
         if shape.rank().is_some_and(|rank| rank > 0) {
             merged = merged.merge(shape)?;
         }
@@ -211,7 +211,7 @@ impl Kernel for ReduceJoin {
             .collect();
         let shape = Shape::new(&out_dims)?;
         let strings = input.strings()?;
-        // Of the joined axes the last that was named goes slowest, so that names from left to right join from the inside.
+        // Among the joined axes the last one named varies slowest, so that names from left to right join from the inside.
         let offsets = positions(axes.iter().copied(), &dims, &strides);
         let starts = positions(kept.iter().rev().copied(), &dims, &strides);
         let join = |start: &usize| joined(offsets.iter().map(|offset| &strings[start + offset]), &self.separator);
@@ -221,7 +221,7 @@ impl Kernel for ReduceJoin {
     }
 }
 
-/// Returns the positions of all indices along some axes, of which the first goes fastest.
+/// Returns the positions of all indices along some axes, of which the first varies fastest.
 fn positions(axes: impl Iterator<Item = usize>, dims: &[usize], strides: &[usize]) -> Vec<usize> {
     let mut positions = vec![0];
     for axis in axes {

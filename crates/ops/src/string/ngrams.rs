@@ -1,4 +1,4 @@
-//! Words that follow each other, joined: StringNGrams.
+//! StringNGrams: joins consecutive words.
 
 use kernel::{BoxedKernel, Cost, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags};
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor};
@@ -56,13 +56,13 @@ impl NGrams {
         })
     }
 
-    /// Returns how many paddings there are on each side; never as many as an n-gram has words.
+    /// Returns the number of paddings on each side, which is less than the n-gram's width.
     fn padding(&self, width: i64) -> i64 {
         let widest = width - 1;
         if self.pad_width < 0 { widest } else { self.pad_width.min(widest) }
     }
 
-    /// Returns how many n-grams of a width there are of so many words.
+    /// Returns the number of n-grams of a width in this many words.
     fn count(&self, len: i64, width: i64) -> Result<i64> {
         let padding = self.padding(width);
         if padding > i64::from(i32::MAX) / 2 - len {
@@ -114,7 +114,7 @@ impl NGrams {
     }
 }
 
-/// Checks that splits begin at zero, grow, and end with the data.
+/// Checks that splits begin at zero, increase, and end with the data.
 fn check_splits(splits: &[i64], len: i64) -> Result<()> {
     let Some((&first, rest)) = splits.split_first() else { return Ok(()) };
     if first != 0 {

@@ -1,13 +1,13 @@
-//! Numbers as C's `printf` writes them, which is what TensorFlow's text shows.
+//! Formats numbers as C's `printf` does, which TensorFlow uses.
 
-/// How a number is written.
+/// The notation of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notation {
-    /// `%f`: digits behind the point.
+    /// `%f`: digits after the point.
     Fixed,
     /// `%e`: one digit before the point, and an exponent.
     Scientific,
-    /// `%g`: whichever is shorter, without zeros at the end.
+    /// `%g`: the shorter one, without trailing zeros.
     Shortest,
 }
 
@@ -15,13 +15,13 @@ pub(crate) enum Notation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flag {
     None,
-    /// Fill with zeros.
+    /// Pads with zeros.
     Zero,
-    /// A sign always.
+    /// Always writes a sign.
     Plus,
-    /// A blank where a plus would be.
+    /// Writes a blank in place of a plus sign.
     Space,
-    /// Fill on the right.
+    /// Pads on the right.
     Left,
     /// The alternative form.
     Hash,
@@ -51,12 +51,12 @@ impl Format {
         self.padded(&body, negative, true, value.is_finite())
     }
 
-    /// Writes an integer given by its size; only a type with signs shows a plus.
+    /// Formats an integer given by its magnitude; only signed types show a plus sign.
     pub(crate) fn integer(&self, magnitude: u64, negative: bool, signed: bool) -> String {
         self.padded(&magnitude.to_string(), negative, signed, true)
     }
 
-    /// Fills text to the width; zeros are for numbers.
+    /// Pads text to the width; zeros are for numbers.
     pub(crate) fn text(&self, text: &[u8]) -> Vec<u8> {
         let missing = self.width.saturating_sub(text.len());
         let mut out = Vec::with_capacity(text.len() + missing);
@@ -86,7 +86,7 @@ impl Format {
     }
 }
 
-/// Returns a number as text in the fewest digits of two lengths that read back as the same number.
+/// Returns a number in the shorter of two lengths, if it parses to the same number.
 pub(crate) fn round_trip_f32(value: f32) -> String {
     let short = signed_shortest(f64::from(value), 6);
     if short.parse::<f32>().is_ok_and(|back| back == value) || !value.is_finite() {
@@ -115,7 +115,7 @@ fn fixed(value: f64, digits: usize) -> String {
 
 fn scientific(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$e}");
-    // C writes the exponent with its sign and two digits at least.
+    // C writes the exponent with its sign and at least two digits.
     match text.split_once('e') {
         Some((mantissa, exponent)) => {
             let exponent: i32 = exponent.parse().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Regular expressions: RegexFullMatch, RegexReplace, and both with a pattern that is known beforehand.
+//! Regular expressions: RegexFullMatch, RegexReplace, and both with a static pattern.
 //!
 //! TensorFlow's patterns are RE2's. The `regex` crate comes from the same family; where the two read a pattern
 //! differently, [`translate`] rewrites it.
@@ -63,13 +63,13 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Returns whether each string, as a whole, matches a pattern.
+/// Returns whether each whole string matches a pattern.
 #[track_caller]
 pub fn regex_full_match(input: &Output, pattern: &str) -> Output {
     input.graph().op("StaticRegexFullMatch").input(input).attr("pattern", pattern).output()
 }
 
-/// Replaces what matches a pattern in each string; `\1` in `rewrite` stands for the first group.
+/// Replaces the matches of a pattern in each string; `\1` in `rewrite` stands for the first group.
 #[track_caller]
 pub fn regex_replace(input: &Output, pattern: &str, rewrite: &str) -> Output {
     input.graph().op("StaticRegexReplace").input(input).attr("pattern", pattern).attr("rewrite", rewrite).output()
@@ -86,7 +86,7 @@ fn replace_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     shape::unchanged(c)
 }
 
-/// A pattern that is compiled when it is first seen.
+/// A pattern that is compiled on first use.
 struct Pattern {
     whole: bool,
     last: Mutex<Option<(Bytes, Arc<Regex>)>>,
@@ -120,8 +120,8 @@ fn compile(pattern: &[u8], whole: bool) -> Result<Regex> {
     RegexBuilder::new(&anchored).build().map_err(|error| invalid(&error.to_string()))
 }
 
-/// Rewrites what RE2 reads otherwise than the `regex` crate: `\d`, `\w`, `\s` and `\b` mean ASCII, `\Q…\E` quotes, `\C` is
-/// any byte, an open brace that doesn't start a count is itself, and nothing is special inside of brackets but ranges.
+/// Rewrites syntax that RE2 interprets differently from the `regex` crate: `\d`, `\w`, `\s` and `\b` are ASCII, `\Q…\E` quotes,
+/// `\C` is any byte, an open brace that doesn't start a count is literal, and within brackets only ranges are special.
 fn translate(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
@@ -167,7 +167,7 @@ fn translate(pattern: &str) -> String {
     out
 }
 
-/// Returns whether what follows an open brace makes it a count: `3}`, `3,}`, `3,5}`.
+/// Returns whether the text after an open brace makes it a count: `3}`, `3,}`, `3,5}`.
 fn starts_count(rest: &str) -> bool {
     let Some(end) = rest.find('}') else { return false };
     let (low, high) = rest[..end].split_once(',').unwrap_or((&rest[..end], ""));
@@ -175,7 +175,7 @@ fn starts_count(rest: &str) -> bool {
     !low.is_empty() && is_number(low) && is_number(high)
 }
 
-/// Translates what follows a backslash, and returns what is left.
+/// Translates the text after a backslash, and returns the rest.
 fn translate_escape<'a>(rest: &'a str, in_class: bool, out: &mut String) -> &'a str {
     let Some(escaped) = rest.chars().next() else {
         out.push('\\');
@@ -200,7 +200,7 @@ fn translate_escape<'a>(rest: &'a str, in_class: bool, out: &mut String) -> &'a 
         ('b', false) => out.push_str(r"(?-u:\b)"),
         ('B', false) => out.push_str(r"(?-u:\B)"),
         ('C', false) => out.push_str("(?s-u:.)"),
-        // What stands in braces here is a name or a number, and a caret in front of a name turns it round.
+        // The text in these braces is a name or a number, and a caret before a name negates it.
         ('p' | 'P' | 'x', _) if behind.starts_with('{') && behind.contains('}') => {
             let end = behind.find('}').unwrap_or(behind.len() - 1);
             let inside = &behind[1..end];
@@ -224,7 +224,7 @@ fn translate_escape<'a>(rest: &'a str, in_class: bool, out: &mut String) -> &'a 
     behind
 }
 
-/// Where a kernel's pattern comes from: an attribute, or an input.
+/// The source of a kernel's pattern: an attribute, or an input.
 enum Source {
     Attr(Bytes),
     Input(usize),
@@ -269,7 +269,7 @@ impl FullMatch {
     }
 }
 
-/// About what it takes to match a short string.
+/// The approximate cost of matching a short string.
 const NS_PER_STRING: f64 = 100.0;
 
 impl Kernel for FullMatch {
@@ -313,7 +313,7 @@ impl Kernel for Replace {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let regex = self.pattern.compile(&self.source.get(context, "Pattern")?)?;
         let rewrite = Rewrite::parse(&self.rewrite.get(context, "Rewrite")?);
-        // A rewrite that names a group that isn't there changes nothing, as in RE2.
+        // A rewrite with a group that doesn't exist changes nothing, as in RE2.
         if rewrite.groups > regex.captures_len() {
             let input = context.take_input(0)?;
             context.set_output(0, input);
@@ -330,10 +330,10 @@ impl Kernel for Replace {
     }
 }
 
-/// What a match is replaced by.
+/// The replacement of a match.
 struct Rewrite {
     parts: Vec<Part>,
-    /// How many groups are needed, the whole match included.
+    /// The number of groups needed, including the whole match.
     groups: usize,
 }
 
@@ -360,7 +360,7 @@ impl Rewrite {
                     parsed.parts.push(Part::Group(group));
                 }
                 Some(b'\\') => text.push(b'\\'),
-                // RE2 stops at an escape that it doesn't know.
+                // RE2 stops at an unknown escape.
                 _ => break,
             }
         }
@@ -368,7 +368,7 @@ impl Rewrite {
         parsed
     }
 
-    /// Returns the string with its matches replaced, when there are any.
+    /// Returns the string with its matches replaced, if there are any.
     fn apply(&self, regex: &Regex, text: &StringElement, everywhere: bool) -> Option<StringElement> {
         let limit = if everywhere { usize::MAX } else { 1 };
         let mut out = BytesMut::new();
@@ -376,7 +376,7 @@ impl Rewrite {
         let mut found = false;
         for captures in regex.captures_iter(text).take(limit) {
             let Some(whole) = captures.get(0) else { continue };
-            // An empty match lies between characters, never inside one.
+            // An empty match is between characters, never inside one.
             if whole.is_empty() && text.get(whole.start()).is_some_and(|byte| byte & 0xc0 == 0x80) {
                 continue;
             }

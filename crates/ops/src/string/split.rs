@@ -1,4 +1,4 @@
-//! Cutting strings: StringSplit, StringSplitV2.
+//! Splitting strings: StringSplit, StringSplitV2.
 
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags};
@@ -36,8 +36,8 @@ pub(super) const OPS: &[Op] = &[
     },
 ];
 
-/// Cuts each string of a vector at `separator` (at white space when it is empty) into the rows of a sparse tensor:
-/// indices, values and shape.
+/// Splits each string of a vector at `separator` (at white space if it is empty) into the rows of a sparse tensor: indices,
+/// values and shape.
 #[track_caller]
 pub fn string_split_v2(input: &Output, separator: &str) -> (Output, Output, Output) {
     let separator = input.graph().constant_tensor(&Tensor::string(separator.to_owned()));
@@ -97,7 +97,7 @@ impl Kernel for StringSplit {
 }
 
 impl StringSplit {
-    /// Every byte of the delimiter is one; without a delimiter each byte is a part.
+    /// Each byte of the delimiter is one; without a delimiter each byte is a part.
     fn parts(&self, text: &StringElement, delimiter: &[u8]) -> Vec<StringElement> {
         if text.is_empty() {
             return Vec::new();
@@ -151,7 +151,7 @@ impl StringSplitV2 {
             parts.push(text.slice(start..end));
             start = skip(text, end, is_space);
             if self.max_splits == Some(parts.len()) {
-                // What is left is a part as it is, even when there is nothing.
+                // The rest is a part, even if it is empty.
                 parts.push(text.slice(start..));
                 break;
             }

@@ -1,4 +1,4 @@
-//! Strings on their own: StringStrip, StringLower, StringUpper, StringLength, Substr.
+//! Basic string ops: StringStrip, StringLower, StringUpper, StringLength, Substr.
 
 use super::split::is_space;
 use crate::array::broadcast;
@@ -130,7 +130,7 @@ impl Kernel for Map {
     }
 }
 
-/// What positions and lengths count.
+/// The unit of positions and lengths.
 #[derive(Clone, Copy)]
 enum Unit {
     Byte,
@@ -215,7 +215,7 @@ impl Substr {
                 String::from_utf8_lossy(text)
             ))
         };
-        // A negative length is taken as a very large one, as it is in TensorFlow.
+        // A negative length is treated as a very large one, as in TensorFlow.
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         match self.unit {
             Unit::Byte => {

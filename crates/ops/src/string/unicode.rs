@@ -1,4 +1,4 @@
-//! Characters of other encodings: UnicodeEncode, UnicodeDecode, UnicodeDecodeWithOffsets, UnicodeTranscode.
+//! Conversions between encodings: UnicodeEncode, UnicodeDecode, UnicodeDecodeWithOffsets, UnicodeTranscode.
 
 use super::charset::Charset;
 use bytes::Bytes;
@@ -98,7 +98,7 @@ fn decode_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What happens to what is no character.
+/// The treatment of invalid characters.
 #[derive(Clone, Copy, PartialEq)]
 enum Mistakes {
     Strict,
@@ -121,7 +121,7 @@ impl Mistakes {
     }
 }
 
-/// How characters are read.
+/// Decoding options.
 struct Reading {
     charset: Charset,
     mistakes: Mistakes,
@@ -141,7 +141,7 @@ impl Reading {
         })
     }
 
-    /// Calls `visit` with each character and where it starts.
+    /// Calls `visit` with each character and its position.
     fn read(&self, text: &[u8], mut visit: impl FnMut(char, usize)) -> Result<()> {
         let mut broken = false;
         self.charset.decode(text, |start, character| {
@@ -150,7 +150,7 @@ impl Reading {
                 (Some(character), _) => visit(character, start),
                 (None, Mistakes::Replace(replacement)) => visit(replacement, start),
                 (None, Mistakes::Ignore) => {}
-                // A control character isn't a mistake of the text, and there is nothing else to put in its place.
+                // A control character isn't an error in the text, and it has no other replacement.
                 (None, Mistakes::Strict) if character.is_some() => visit('\u{fffd}', start),
                 (None, Mistakes::Strict) => broken = true,
             }
@@ -162,7 +162,7 @@ impl Reading {
     }
 }
 
-/// How characters are written.
+/// Encoding options.
 #[derive(Clone, Copy)]
 enum Writing {
     Utf8,
@@ -272,14 +272,14 @@ impl Encode {
         BoxedKernel::new(Encode { mistakes: Mistakes::new(builder)?, writing: Writing::new(builder)? })
     }
 
-    /// Returns the character of a code, `None` when it is left out.
+    /// Returns the character of a code; `None` if it is dropped.
     fn character(&self, code: i32) -> Result<Option<char>> {
         let number = u32::try_from(code).ok().filter(|&number| number <= u32::from(char::MAX));
         let assigned = number.and_then(char::from_u32).filter(|&character| !is_no_character(character));
         match (assigned, self.mistakes) {
             (Some(character), _) => Ok(Some(character)),
             (None, Mistakes::Replace(replacement)) => Ok(Some(replacement)),
-            // What is in the range of Unicode stays, as far as an encoding can say it.
+            // Characters in Unicode's range are kept, as far as the encoding can represent them.
             (None, Mistakes::Ignore) => Ok(number.map(|number| char::from_u32(number).unwrap_or('\u{fffd}'))),
             (None, Mistakes::Strict) => {
                 Err(Status::invalid_argument("Code point is out of range for Unicode, or a noncharacter."))

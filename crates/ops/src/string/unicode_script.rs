@@ -1,4 +1,4 @@
-//! UnicodeScript: the script that a character belongs to, by its number in ICU.
+//! UnicodeScript: the script of a character, by its number in ICU.
 
 use super::unicode_script_table::RUNS;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags, shape};
@@ -18,7 +18,7 @@ pub(super) const OPS: &[Op] = &[Op {
     kernels: &[KernelDef::any(|_| BoxedKernel::new(UnicodeScript))],
 }];
 
-/// What is no code point has no script.
+/// A number that isn't a code point has no script.
 const NO_SCRIPT: i32 = -1;
 
 fn script(code_point: i32) -> i32 {

@@ -11,7 +11,7 @@ training_ops! {
     /// Scales steps by the ratio of past updates to past gradients.
     apply_adadelta = "ApplyAdadelta", resource_apply_adadelta = "ResourceApplyAdadelta":
         [var, accum, accum_update], [lr: T, rho: T, epsilon: T, grad: T], [USE_LOCKING], dense_kernels!(Adadelta, 3);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_adadelta = "SparseApplyAdadelta", resource_sparse_apply_adadelta = "ResourceSparseApplyAdadelta":
         [var, accum, accum_update], [lr: T, rho: T, epsilon: T, grad: T, indices: Tindices], [INDICES, USE_LOCKING],
         sparse_kernels!(Adadelta, 3);

@@ -1,4 +1,4 @@
-//! Adagrad and its relatives: ApplyAdagrad, ApplyAdagradV2, ApplyAdagradDA, ApplyProximalAdagrad, and their other forms.
+//! Adagrad and related optimizers: ApplyAdagrad, ApplyAdagradV2, ApplyAdagradDA, ApplyProximalAdagrad, and their other forms.
 
 use super::apply::Optimizer;
 use super::{INDICES, USE_LOCKING};
@@ -10,17 +10,17 @@ use tensor::Result;
 const UPDATE_SLOTS: &str = "update_slots: bool = true";
 
 training_ops! {
-    /// Divides steps by the root of the sum of squared gradients.
+    /// Divides steps by the square root of the sum of squared gradients.
     apply_adagrad = "ApplyAdagrad", resource_apply_adagrad = "ResourceApplyAdagrad":
         [var, accum], [lr: T, grad: T], [USE_LOCKING, UPDATE_SLOTS], dense_kernels!(Adagrad, 2);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_adagrad = "SparseApplyAdagrad", resource_sparse_apply_adagrad = "ResourceSparseApplyAdagrad":
         [var, accum], [lr: T, grad: T, indices: Tindices], [INDICES, USE_LOCKING, UPDATE_SLOTS],
         sparse_kernels!(Adagrad, 2);
-    /// Adagrad with an epsilon beside the root.
+    /// Adagrad with an epsilon beside the square root.
     apply_adagrad_v2 = "ApplyAdagradV2", resource_apply_adagrad_v2 = "ResourceApplyAdagradV2":
         [var, accum], [lr: T, epsilon: T, grad: T], [USE_LOCKING, UPDATE_SLOTS], dense_kernels!(AdagradV2, 2);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_adagrad_v2 = "SparseApplyAdagradV2", resource_sparse_apply_adagrad_v2 = "ResourceSparseApplyAdagradV2":
         [var, accum], [lr: T, epsilon: T, grad: T, indices: Tindices], [INDICES, USE_LOCKING, UPDATE_SLOTS],
         sparse_kernels!(AdagradV2, 2);
@@ -28,15 +28,15 @@ training_ops! {
     apply_adagrad_da = "ApplyAdagradDA", resource_apply_adagrad_da = "ResourceApplyAdagradDA":
         [var, gradient_accumulator, gradient_squared_accumulator],
         [grad: T, lr: T, l1: T, l2: T, global_step: int64], [USE_LOCKING], dense_kernels!(AdagradDa, 3);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_adagrad_da = "SparseApplyAdagradDA", resource_sparse_apply_adagrad_da = "ResourceSparseApplyAdagradDA":
         [var, gradient_accumulator, gradient_squared_accumulator],
         [grad: T, indices: Tindices, lr: T, l1: T, l2: T, global_step: int64], [INDICES, USE_LOCKING],
         sparse_kernels!(AdagradDa, 3);
-    /// Adagrad that shrinks the variable by the `l1` and `l2` penalties.
+    /// Adagrad with proximal `l1` and `l2` regularization.
     apply_proximal_adagrad = "ApplyProximalAdagrad", resource_apply_proximal_adagrad = "ResourceApplyProximalAdagrad":
         [var, accum], [lr: T, l1: T, l2: T, grad: T], [USE_LOCKING], dense_kernels!(ProximalAdagrad, 2);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_proximal_adagrad = "SparseApplyProximalAdagrad",
     resource_sparse_apply_proximal_adagrad = "ResourceSparseApplyProximalAdagrad":
         [var, accum], [lr: T, l1: T, l2: T, grad: T, indices: Tindices], [INDICES, USE_LOCKING],

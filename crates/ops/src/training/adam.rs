@@ -1,4 +1,4 @@
-//! Adam and its relatives: ApplyAdam, ApplyAdaMax, ResourceApplyAdamWithAmsgrad.
+//! Adam and related optimizers: ApplyAdam, ApplyAdaMax, ResourceApplyAdamWithAmsgrad.
 
 use super::USE_LOCKING;
 use super::apply::Optimizer;
@@ -8,11 +8,11 @@ use numeric::optimizer;
 use tensor::Result;
 
 training_ops! {
-    /// Steps by the running mean of gradients, divided by the root of the running mean of their squares.
+    /// Steps by the running mean of gradients, divided by the square root of the running mean of their squares.
     apply_adam = "ApplyAdam", resource_apply_adam = "ResourceApplyAdam":
         [var, m, v], [beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T],
         [USE_LOCKING, "use_nesterov: bool = false"], dense_kernels!(Adam, 3);
-    /// Adam with the largest gradient in place of the root of the mean of squares.
+    /// Adam with the maximum of the gradients in place of the root mean square.
     apply_ada_max = "ApplyAdaMax", resource_apply_ada_max = "ResourceApplyAdaMax":
         [var, m, v], [beta1_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T], [USE_LOCKING],
         dense_kernels!(AdaMax, 3);

@@ -1,8 +1,8 @@
-//! What all optimizers share: [`Optimizer`], and the kernels that run its rule over whole variables or over rows.
+//! Common parts of all optimizers: [`Optimizer`], and the kernels that apply its rule to whole variables or to rows.
 //!
-//! All variables of an op are locked together, in the order of their addresses, so that two ops with the same variables
-//! can't wait for each other. A variable that nobody reads is updated in place. For one that somebody reads, new values are
-//! written elsewhere in the same pass in which the old ones are read.
+//! All variables of an op are locked together, in the order of their addresses, so that two ops on the same variables can't
+//! deadlock. A variable without readers is updated in place. Otherwise the new values are written to other memory in the same
+//! pass that reads the old ones.
 
 use crate::state::handle_shape;
 use graph::ArgType;
@@ -17,7 +17,7 @@ use tensor::{DType, Element, PartialShape, Result, Status, Tensor};
 
 /// An optimizer with `N` slots, the variable included. The value holds the node's attributes.
 pub(super) trait Optimizer<const N: usize>: Sized + Send + Sync + 'static {
-    /// What it does with an element.
+    /// The update of an element.
     type Rule<W: WideFloat>: Rule<W, N>;
 
     /// The names of its hyper-parameters among the inputs, in the order in which `rule` takes them.
@@ -26,10 +26,10 @@ pub(super) trait Optimizer<const N: usize>: Sized + Send + Sync + 'static {
     /// Reads the node's attributes.
     fn new(attrs: &AttrMap) -> Result<Self>;
 
-    /// Makes the rule from the hyper-parameters.
+    /// Returns the rule for the hyper-parameters.
     fn rule<W: WideFloat>(&self, scalars: &[W]) -> Result<Self::Rule<W>>;
 
-    /// Says what is wrong with the hyper-parameters of an update of rows; TensorFlow takes anything for whole variables.
+    /// Returns an error for invalid hyper-parameters of a sparse update; TensorFlow accepts anything for dense ones.
     fn check_sparse<W: WideFloat>(&self, _scalars: &[W]) -> Result<()> {
         Ok(())
     }
@@ -42,18 +42,18 @@ pub(super) struct ApplyDense<T, O, const N: usize> {
     element: PhantomData<fn() -> T>,
 }
 
-/// Updates the rows of variables that an index tensor names.
+/// Updates the rows of variables at the indices in a tensor.
 pub(super) struct ApplySparse<T, O, const N: usize> {
     inputs: Inputs,
     indices: usize,
-    /// Whether an index out of range is reported as scatters report it, which only one optimizer does.
+    /// Whether an index out of range is reported with the message of scatters, which only one optimizer does.
     reports_as_scatter: bool,
     optimizer: O,
     element: PhantomData<fn() -> T>,
 }
 
-/// Where a node's inputs are. Nothing here depends on the optimizer or the type of the elements, since there are nearly two
-/// hundred combinations of both and whatever does is compiled for each.
+/// The positions of a node's inputs. This is independent of the optimizer and the element type, since there are nearly two
+/// hundred combinations of both, and dependent code is compiled for each.
 struct Inputs {
     dtype: DType,
     scalars: Vec<usize>,
@@ -63,12 +63,12 @@ struct Inputs {
     grad_name: &'static str,
 }
 
-/// No optimizer has more hyper-parameters.
+/// The most hyper-parameters of an optimizer.
 const MOST_SCALARS: usize = 8;
 
 type Variables = SmallVec<[Arc<Variable>; 4]>;
 
-/// A variable's value, and where its new value goes if somebody still reads the old one.
+/// A variable's value, and the memory for its new value if the old one still has readers.
 struct Place<'a> {
     tensor: &'a mut Tensor,
     fresh: Option<Tensor>,
@@ -126,8 +126,8 @@ impl Inputs {
         optimizer.rule(scalars)
     }
 
-    /// Locks the variables, checks them and the gradient, and calls `update` with where the old values are and the new ones
-    /// go.
+    /// Locks the variables, checks them and the gradient, and calls `update` with the old values and the destinations of the new
+    /// ones.
     fn update_dense(
         &self,
         context: &mut OpContext<'_>,
@@ -147,7 +147,7 @@ impl Inputs {
             }
             let mut places: SmallVec<[Place<'_>; 4]> = SmallVec::new();
             for tensor in tensors {
-                // Where somebody holds the old value, the new one goes elsewhere.
+                // If the old value has readers, the new one is written to other memory.
                 let fresh = match tensor.is_unique() {
                     true => None,
                     false => Some(Tensor::new(self.dtype, tensor.shape().clone())?),
@@ -196,7 +196,7 @@ impl Inputs {
         self.finish(context, variables)
     }
 
-    /// Of the two forms only the one by ref has an output, which is the variable.
+    /// Only the form by ref has an output, which is the variable.
     fn finish(&self, context: &mut OpContext<'_>, variables: Variables) -> Result<()> {
         if let Some(var) = variables.into_iter().next() {
             context.set_output_ref(0, var);
@@ -204,7 +204,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Checks that all slots look like the variable.
+    /// Checks that all slots have the variable's type and shape.
     fn check_slots(&self, tensors: &[&mut Tensor]) -> Result<()> {
         let var = &tensors[0];
         for (tensor, name) in tensors.iter().zip(&self.slot_names) {
@@ -263,7 +263,7 @@ fn with_locked(variables: &[Arc<Variable>], f: &mut dyn FnMut(SmallVec<[&mut Ten
     f(tensors)
 }
 
-/// Returns the places as slots that loops work on.
+/// Returns the values as slots for the loops.
 fn slots<'a, T: Element>(places: &'a mut [Place<'_>]) -> Result<SmallVec<[Slot<'a, T>; 4]>> {
     let slot = |place: &'a mut Place<'_>| match &mut place.fresh {
         Some(fresh) => Ok(Slot::copied(place.tensor.as_slice::<T>()?, fresh.make_mut::<T>()?)),
@@ -347,7 +347,7 @@ fn check_rows(var: &Tensor, grad: &Tensor, indices: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// The variables, and the gradient where it is dense, have one shape, which is the output's; hyper-parameters are scalars.
+/// The variables, and a dense gradient, have the same shape, which is the output's; hyper-parameters are scalars.
 pub(super) fn apply_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let mut var = PartialShape::unknown();
     let sparse = c.schema.inputs.iter().position(|arg| arg.name == "indices");

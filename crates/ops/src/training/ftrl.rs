@@ -14,7 +14,7 @@ training_ops! {
     apply_ftrl = "ApplyFtrl", resource_apply_ftrl = "ResourceApplyFtrl":
         [var, accum, linear], [grad: T, lr: T, l1: T, l2: T, lr_power: T], [USE_LOCKING, MULTIPLY],
         dense_kernels!(Ftrl, 3);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_ftrl = "SparseApplyFtrl", resource_sparse_apply_ftrl = "ResourceSparseApplyFtrl":
         [var, accum, linear], [grad: T, indices: Tindices, lr: T, l1: T, l2: T, lr_power: T],
         [INDICES, USE_LOCKING, MULTIPLY], sparse_kernels!(Ftrl, 3);
@@ -22,13 +22,13 @@ training_ops! {
     apply_ftrl_v2 = "ApplyFtrlV2", resource_apply_ftrl_v2 = "ResourceApplyFtrlV2":
         [var, accum, linear], [grad: T, lr: T, l1: T, l2: T, l2_shrinkage: T, lr_power: T], [USE_LOCKING, MULTIPLY],
         dense_kernels!(FtrlV2, 3);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_ftrl_v2 = "SparseApplyFtrlV2", resource_sparse_apply_ftrl_v2 = "ResourceSparseApplyFtrlV2":
         [var, accum, linear], [grad: T, indices: Tindices, lr: T, l1: T, l2: T, l2_shrinkage: T, lr_power: T],
         [INDICES, USE_LOCKING, MULTIPLY], sparse_kernels!(FtrlV2, 3);
 }
 
-/// The hyper-parameters in one order for both kinds of op.
+/// The hyper-parameters in the same order for both kinds of op.
 fn rule<W: WideFloat>([lr, l1, l2, l2_shrinkage, lr_power]: [W; 5], multiply_linear_by_lr: bool) -> optimizer::Ftrl<W> {
     optimizer::Ftrl { lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr }
 }

@@ -13,11 +13,11 @@ training_ops! {
     /// Subtracts `alpha * delta` from a variable.
     apply_gradient_descent = "ApplyGradientDescent", resource_apply_gradient_descent = "ResourceApplyGradientDescent":
         [var], [alpha: T, delta: T], [USE_LOCKING], DESCENT;
-    /// Subtracts `alpha * delta` from a variable and shrinks it by the `l1` and `l2` penalties.
+    /// Subtracts `alpha * delta` from a variable, with proximal `l1` and `l2` regularization.
     apply_proximal_gradient_descent = "ApplyProximalGradientDescent",
     resource_apply_proximal_gradient_descent = "ResourceApplyProximalGradientDescent":
         [var], [alpha: T, l1: T, l2: T, delta: T], [USE_LOCKING], dense_kernels!(Proximal, 1);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_proximal_gradient_descent = "SparseApplyProximalGradientDescent",
     resource_sparse_apply_proximal_gradient_descent = "ResourceSparseApplyProximalGradientDescent":
         [var], [alpha: T, l1: T, l2: T, grad: T, indices: Tindices], [INDICES, USE_LOCKING], sparse_kernels!(Proximal, 1);

@@ -21,7 +21,7 @@
 //! # Ok::<(), tensor::Status>(())
 //! ```
 
-/// Lists the forms of an optimizer's op by ref and by handle, and makes their builder functions.
+/// Lists the forms of an optimizer's op by ref and by handle, and defines their builder functions.
 macro_rules! training_ops {
     ($(
         $(#[$doc:meta])*
@@ -67,7 +67,7 @@ macro_rules! training_ops {
     };
 }
 
-/// Makes the record of an optimizer's op by handle.
+/// Returns the record of an optimizer's op by handle.
 macro_rules! resource_training_op {
     ($op:literal: [$($slot:ident),*], [$($input:ident: $ty:ident),*], [$($attr:expr),*], $kernels:expr) => {
         ::kernel::Op {
@@ -88,14 +88,14 @@ macro_rules! resource_training_op {
     };
 }
 
-/// Lists the dense kernels of an optimizer with so many slots, the variable included.
+/// Lists the dense kernels of an optimizer with this many slots, the variable included.
 macro_rules! dense_kernels {
     ($optimizer:ident, $slots:literal) => {
         training_kernels!(ApplyDense, $optimizer, $slots, [f32, f64, ::tensor::f16, ::tensor::bf16])
     };
 }
 
-/// Lists the sparse kernels of an optimizer with so many slots, the variable included.
+/// Lists the sparse kernels of an optimizer with this many slots, the variable included.
 macro_rules! sparse_kernels {
     ($optimizer:ident, $slots:literal) => {
         training_kernels!(ApplySparse, $optimizer, $slots, [f32, f64, ::tensor::f16, ::tensor::bf16])

@@ -13,7 +13,7 @@ training_ops! {
     /// Adds the gradient to a decaying sum, and subtracts `lr` times the sum from a variable.
     apply_momentum = "ApplyMomentum", resource_apply_momentum = "ResourceApplyMomentum":
         [var, accum], [lr: T, grad: T, momentum: T], [USE_LOCKING, NESTEROV], dense_kernels!(Momentum, 2);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_momentum = "SparseApplyMomentum", resource_sparse_apply_momentum = "ResourceSparseApplyMomentum":
         [var, accum], [lr: T, grad: T, indices: Tindices, momentum: T], [INDICES, USE_LOCKING, NESTEROV],
         sparse_kernels!(Momentum, 2);

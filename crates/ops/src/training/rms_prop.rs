@@ -8,10 +8,10 @@ use numeric::optimizer;
 use tensor::Result;
 
 training_ops! {
-    /// Divides steps by the root of the running mean of squared gradients.
+    /// Divides steps by the square root of the running mean of squared gradients.
     apply_rms_prop = "ApplyRMSProp", resource_apply_rms_prop = "ResourceApplyRMSProp":
         [var, ms, mom], [lr: T, rho: T, momentum: T, epsilon: T, grad: T], [USE_LOCKING], dense_kernels!(RmsProp, 3);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_rms_prop = "SparseApplyRMSProp", resource_sparse_apply_rms_prop = "ResourceSparseApplyRMSProp":
         [var, ms, mom], [lr: T, rho: T, momentum: T, epsilon: T, grad: T, indices: Tindices], [INDICES, USE_LOCKING],
         sparse_kernels!(RmsProp, 3);
@@ -19,7 +19,7 @@ training_ops! {
     apply_centered_rms_prop = "ApplyCenteredRMSProp", resource_apply_centered_rms_prop = "ResourceApplyCenteredRMSProp":
         [var, mg, ms, mom], [lr: T, rho: T, momentum: T, epsilon: T, grad: T], [USE_LOCKING],
         dense_kernels!(CenteredRmsProp, 4);
-    /// As the dense op, for the rows that `indices` names.
+    /// As the dense op, for the rows in `indices`.
     sparse_apply_centered_rms_prop = "SparseApplyCenteredRMSProp",
     resource_sparse_apply_centered_rms_prop = "ResourceSparseApplyCenteredRMSProp":
         [var, mg, ms, mom], [lr: T, rho: T, momentum: T, epsilon: T, grad: T, indices: Tindices], [INDICES, USE_LOCKING],

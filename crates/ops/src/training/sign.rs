@@ -8,10 +8,10 @@ use numeric::optimizer;
 use tensor::Result;
 
 training_ops! {
-    /// Adds to the step where gradient and history agree.
+    /// Increases the step if gradient and history agree.
     apply_add_sign = "ApplyAddSign", resource_apply_add_sign = "ResourceApplyAddSign":
         [var, m], [lr: T, alpha: T, sign_decay: T, beta: T, grad: T], [USE_LOCKING], dense_kernels!(AddSign, 2);
-    /// Multiplies the step where gradient and history agree.
+    /// Scales the step if gradient and history agree.
     apply_power_sign = "ApplyPowerSign", resource_apply_power_sign = "ResourceApplyPowerSign":
         [var, m], [lr: T, logbase: T, sign_decay: T, beta: T, grad: T], [USE_LOCKING], dense_kernels!(PowerSign, 2);
 }

@@ -1,4 +1,4 @@
-//! Tests of all optimizers: every form of every op against what TensorFlow computes, and what they have in common.
+//! Tests of all optimizers: every form of every op compared with TensorFlow's results, and common properties.
 
 use super::*;
 use crate::registry;
@@ -20,7 +20,7 @@ const fn case(op: &'static str, attr: Option<(&'static str, bool)>, expected: &'
     Case { op, attr, expected }
 }
 
-/// What TensorFlow computes from the inputs that [`Run`] gives.
+/// TensorFlow's results for the inputs of [`Run`].
 const CASES: &[Case] = &[
     case(
         "ResourceApplyAdaMax",
@@ -415,7 +415,7 @@ impl Run {
         self.session.run(&self.step, &feeds).map(|_| ())
     }
 
-    /// Replaces what is fed for an input.
+    /// Replaces the feed of an input.
     fn feed(&mut self, input: &str, value: Tensor) {
         let position = self.step_input(input);
         let edge = self.step.input(position).edge();

@@ -1,8 +1,8 @@
-//! [`Admission`]: how many connections a server has at once, and who may have how many of them.
+//! [`Admission`]: limits a server's connections, and each client's share of them.
 //!
-//! There are as many places as the process may open files, less a reserve for what else it opens. A client may hold a multiple of what
-//! is free ([`Holdings`]). Who has not yet said what it wants (the beginning of HTTP/2, or of a stream) can be put out for another
-//! one: the oldest first, since a client that means to speak does so at once.
+//! There are as many places as the process may open files, minus a reserve for other files. A client may hold a multiple of what
+//! is free ([`Holdings`]). A connection that has not yet sent anything (the beginning of HTTP/2, or of a stream) can be closed to
+//! make room for another one: the oldest first, since a genuine client sends at once.
 
 use crate::client::Client;
 use crate::shares::Holdings;
@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// How many connections a server has at most, whatever number of files it may open.
+/// The most connections of a server, however many files it may open.
 const CONNECTIONS_MAX: usize = 1 << 14;
 
-/// How many files are kept for what is no connection of a client.
+/// The number of files reserved for other purposes than client connections.
 const RESERVE_MIN: usize = 64;
 
-/// How many files a process may open where the system doesn't say.
+/// The assumed limit of open files if the system doesn't say.
 const FILES_USUAL: usize = 1024;
 
-/// A client may hold so many times what is free: alone, four fifths.
+/// A client may hold this many times what is free: alone, four fifths.
 const SHARE_FACTOR: usize = 4;
 
 /// The places of a server.
@@ -31,24 +31,24 @@ pub(super) struct Admission {
 
 struct State {
     holdings: Holdings,
-    /// All connections that have a place, by number.
+    /// All connections with a place, by number.
     open: HashMap<u64, Client>,
-    /// Those that have not said what they want, with what puts them out. The oldest comes first.
+    /// The silent connections, each with the sender that closes it. The oldest comes first.
     silent: BTreeMap<u64, (Client, oneshot::Sender<()>)>,
     last_number: u64,
 }
 
-/// A connection's place, until this is dropped or the connection is put out.
+/// A connection's place, until this is dropped or the connection is closed for another one.
 pub(super) struct Admitted {
     admission: Arc<Admission>,
     number: u64,
 }
 
-/// Becomes ready when a connection is put out.
+/// Becomes ready when the connection is to be closed for another one.
 pub(super) type PutOut = oneshot::Receiver<()>;
 
 impl Admission {
-    /// Makes as many places as this process may have.
+    /// Creates as many places as this process may have.
     pub fn for_this_process() -> Admission {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let files = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -61,8 +61,8 @@ impl Admission {
         Admission { state: Mutex::new(state) }
     }
 
-    /// Takes a place for a connection of a client. When the client has its share, the oldest of its connections that are silent is put
-    /// out for it; when there is no place at all, the oldest of anybody's. `None` when there is no such connection.
+    /// Takes a place for a connection of a client. If the client has its share, the oldest of its silent connections is closed;
+    /// if there is no place at all, the oldest of all silent ones. `None` if there is no such connection.
     pub fn admit(self: &Arc<Self>, client: Client) -> Option<(Admitted, PutOut)> {
         let mut state = self.state.lock();
         if !state.holdings.has_room(client) {
@@ -82,7 +82,7 @@ impl Admission {
         Some((Admitted { admission: self.clone(), number }, put_out))
     }
 
-    /// Puts the oldest silent connection out, because files have run out.
+    /// Closes the oldest silent connection, because file descriptors have run out.
     pub fn put_out_one(&self) {
         let mut state = self.state.lock();
         if let Some(number) = state.silent.keys().next().copied() {
@@ -90,7 +90,7 @@ impl Admission {
         }
     }
 
-    /// Returns how many connections have a place.
+    /// Returns the number of connections with a place.
     #[cfg(test)]
     pub fn open(&self) -> usize {
         self.state.lock().open.len()
@@ -113,7 +113,7 @@ impl State {
 }
 
 impl Admitted {
-    /// Notes that the connection has said what it wants: it stays until it ends.
+    /// Records that the connection has sent its first bytes: it is no longer closed for others.
     pub fn has_spoken(&self) {
         self.admission.state.lock().silent.remove(&self.number);
     }
@@ -127,7 +127,7 @@ impl Drop for Admitted {
     }
 }
 
-/// Returns how many connections a process may have that may open so many files.
+/// Returns the number of connections for a process with this limit of open files.
 fn places(files: usize) -> usize {
     let reserve = (files / 8).max(RESERVE_MIN).min(files / 2);
     (files - reserve).clamp(1, CONNECTIONS_MAX)

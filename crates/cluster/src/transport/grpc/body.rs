@@ -1,4 +1,4 @@
-//! Messages in and out of HTTP/2 streams: the five-byte prefix, flow control, and large tensors on the way in.
+//! Messages in and out of HTTP/2 streams: the five-byte prefix, flow control, and the splitting of large incoming tensors.
 
 use super::compression::decompress;
 use super::split::{SplitMessage, Splitter, TensorPath};
@@ -11,13 +11,13 @@ use proto::size::SizeError;
 use std::future::poll_fn;
 use tensor::{Buffer, Charge, Result, Status};
 
-/// How much of a message's announced length is reserved before any of it has arrived.
+/// The part of a message's announced length that is reserved before anything has arrived.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
 
-/// Messages of at least this size that may carry tensors are taken apart while they arrive.
+/// Messages of at least this size that may carry tensors are split while they arrive.
 const SPLIT_BYTES_MIN: usize = 32 << 10;
 
-/// Messages of at least this size are looked through before they are decoded; smaller ones can't become very large.
+/// The decoded size of messages of at least this size is estimated first; smaller ones can't become very large.
 const MEASURED_BYTES_MIN: usize = 4 << 10;
 
 /// Messages of at least this size stay charged as long as something shares their bytes.
@@ -27,11 +27,11 @@ const CHARGED_BYTES_MIN: usize = 32 << 10;
 pub(crate) struct Message {
     bytes: Bytes,
     contents: std::vec::IntoIter<Option<Buffer>>,
-    /// For the bytes while they are read, and for what they are decoded to.
+    /// The charge for the bytes while they are read, and for the decoded message.
     charge: Charge,
 }
 
-/// The bytes of a large message, with what is charged for them.
+/// The bytes of a large message, with their charge.
 struct ChargedBytes<B> {
     bytes: B,
     _charge: Charge,
@@ -49,12 +49,12 @@ impl Message {
         &self.bytes
     }
 
-    /// Returns the contents of the next tensor, if they lie beside the message.
+    /// Returns the contents of the next tensor, if they were split from the message.
     pub fn next_content(&mut self) -> Option<Buffer> {
         self.contents.next().flatten()
     }
 
-    /// Makes a message of bytes that are charged as long as somebody has them.
+    /// Returns a message of bytes that stay charged as long as they are referenced.
     fn charged<B: AsRef<[u8]> + Into<Bytes> + Send + 'static>(bytes: B, charge: Charge) -> Message {
         let contents = Vec::new().into_iter();
         if bytes.as_ref().len() < CHARGED_BYTES_MIN {
@@ -64,8 +64,8 @@ impl Message {
         Message { bytes, contents, charge: Charge::default() }
     }
 
-    /// Refuses what would take more memory once it is decoded than there is, and graphs of too many nodes. Returns the charge
-    /// for what it will take, to be kept until the call is over.
+    /// Refuses messages that would take more memory than there is once they are decoded, and graphs with too many nodes. Returns
+    /// the charge for the decoded message, to be held until the call is over.
     pub fn measure(&mut self, message_type: &str) -> Result<Charge> {
         if self.bytes.len() >= MEASURED_BYTES_MIN {
             let name = message_name(message_type);
@@ -104,8 +104,8 @@ pub(crate) fn send(stream: &mut h2::SendStream<Bytes>, segments: Segments, is_la
     Ok(())
 }
 
-/// Receives the one message of a stream, or `None` when the stream ends without one. `encoding` names the algorithm with
-/// which it is compressed, if it is.
+/// Receives the single message of a stream, or `None` if the stream ends without one. `encoding` is the compression algorithm, if
+/// there is one.
 pub(crate) async fn receive(
     stream: &mut RecvStream,
     tensors: Option<TensorPath>,
@@ -129,7 +129,7 @@ pub(crate) async fn receive(
     let message = if is_compressed {
         let compressed = receive_whole(stream, chunk, len, &mut charge).await?;
         let mut plain_charge = Charge::default();
-        // A short one may unfold to a very long one.
+        // A short message may decompress to a very long one.
         let plain = hand_over(|| decompress(&compressed, encoding, &mut plain_charge)).map_err(BodyError::Status)?;
         Message::charged(plain, plain_charge)
     } else if chunk.len() == len {
@@ -147,7 +147,7 @@ pub(crate) async fn receive(
             if received >= len {
                 break;
             }
-            // Dropped before the next one is awaited, so that its memory can be used for it.
+            // Dropped before the next frame is awaited, so that its memory can be reused for it.
             drop(chunk);
             chunk = next_chunk(stream).await?.ok_or_else(|| BodyError::Status(malformed()))?;
         }
@@ -170,7 +170,7 @@ async fn receive_whole(
     let mut whole = BytesMut::with_capacity(len.min(RESERVED_BYTES_MAX));
     loop {
         if whole.len() + chunk.len() > whole.capacity() {
-            // Room doubles, and while it does both are there.
+            // The buffer doubles, and during the copy both buffers exist.
             whole.reserve(whole.len().max(chunk.len()).min(len.saturating_sub(whole.len())).max(chunk.len()));
         }
         charge.resize(whole.capacity()).map_err(BodyError::Status)?;
@@ -189,7 +189,7 @@ async fn receive_whole(
 
 /// Why a message could not be received.
 pub(crate) enum BodyError {
-    /// What arrived is not what it should be.
+    /// The received bytes are invalid.
     Status(Status),
     /// The stream or its connection broke.
     Stream(h2::Error),
@@ -204,7 +204,7 @@ impl From<h2::Error> for BodyError {
 async fn next_chunk(stream: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
     loop {
         let Some(chunk) = poll_fn(|context| stream.poll_data(context)).await.transpose()? else { return Ok(None) };
-        // The window is a bound on what is under way, not on what the step holds.
+        // The window bounds what is in flight, not what the step holds.
         stream.flow_control().release_capacity(chunk.len())?;
         if !chunk.is_empty() {
             return Ok(Some(chunk));

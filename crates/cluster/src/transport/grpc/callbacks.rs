@@ -1,8 +1,8 @@
-//! The calls by which a client's process serves functions of its own, as Python's are: the client opens the connection and makes
-//! the calls, so that a server never dials a client.
+//! The calls by which a client's process serves its own functions, such as Python functions. The client opens the connection and
+//! makes the calls, so a server never connects to a client.
 //!
-//! `Attend` lasts as long as the client does. `Exchange` brings the result of a call and takes the next one, for which it waits.
-//! Both use the messages of `RunStep`, since tensors with names are what they carry:
+//! `Attend` lasts as long as the client. `Exchange` sends the result of a call and waits for the next one.
+//! Both use the messages of `RunStep`, since they carry named tensors:
 //!
 //! | field | of a request | of a response |
 //! |---|---|---|
@@ -24,10 +24,10 @@ pub(super) const ATTEND: &str = "/ferroflow.CallbackService/Attend";
 /// The path of `Exchange`.
 pub(super) const EXCHANGE: &str = "/ferroflow.CallbackService/Exchange";
 
-/// How long the message of an error may be.
+/// The longest error message.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Lets a client serve functions until it or the server ends.
+/// Registers a client's functions until the client or the server ends.
 pub(super) async fn attend(call: RunStepCall, stopping: watch::Receiver<bool>) -> Result<RunStepReply> {
     let description = call.fetches.first().map_or("a client without a name", String::as_str);
     let description = format!("{description}, {}", caller().client);
@@ -39,7 +39,7 @@ pub(super) async fn attend(call: RunStepCall, stopping: watch::Receiver<bool>) -
     Ok(RunStepReply::default())
 }
 
-/// Takes a result, and returns the next call when there is one.
+/// Takes a result, and returns the next call.
 pub(super) async fn exchange(mut call: RunStepCall, stopping: watch::Receiver<bool>) -> Result<RunStepReply> {
     let hub = CallbackHub::of_process();
     let client = std::mem::take(&mut call.session_handle);
@@ -57,7 +57,7 @@ pub(super) async fn exchange(mut call: RunStepCall, stopping: watch::Receiver<bo
     reply(next)
 }
 
-/// Returns what a client says that came of a call.
+/// Returns the client's result of a call.
 fn result_of(call: RunStepCall) -> Result<Result<Vec<Tensor>>> {
     let Some(code) = call.targets.first() else {
         return Ok(Ok(call.feeds.into_iter().map(|(_, tensor)| tensor).collect()));
@@ -77,11 +77,11 @@ fn reply(call: Callback) -> Result<RunStepReply> {
 }
 
 async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // Without the sender the server is no more.
+    // Without the sender, the server is shutting down.
     let _ = stopping.wait_for(|&is_stopping| is_stopping).await;
 }
 
-/// Says when a client has left.
+/// Reports when a client has disconnected.
 struct Attending {
     description: String,
     _attendance: kernel::Attendance,
@@ -115,7 +115,7 @@ mod tests {
         let stopping = watch::Sender::new(false);
         let call = RunStepCall { session_handle: "ab".repeat(16), ..Default::default() };
         let attending = tokio::spawn(attend(call.clone(), stopping.subscribe()));
-        // Refused until the other has begun.
+        // Refused until the other call has begun.
         let asking = loop {
             match exchange(call.clone(), watch::Sender::new(true).subscribe()).await.unwrap_err().code() {
                 Code::FailedPrecondition => tokio::task::yield_now().await,

@@ -1,9 +1,9 @@
-//! [`Channel`]: calls to one peer over one persistent connection, which is made when first needed and again when lost.
+//! [`Channel`]: calls to one peer over one persistent connection, which is opened on first use and reopened after it is lost.
 //!
-//! A connection counts as made once the peer has answered a ping; until then calls are on their way, but one that nobody
-//! answers ends after [`PeerTimes::connect`]. Later pings would be taken for abuse by TensorFlow's servers, so a peer that calls
-//! wait for is asked with a call of its own (`GetStatus`) whether it is still there. One that is not is only named in the log:
-//! it may have been stopped for a while, and a connection that is dead on the level of TCP ends by itself.
+//! A connection counts as established once the peer has answered a ping; calls are sent before that, but a connection whose ping
+//! isn't answered is closed after [`PeerTimes::connect`]. TensorFlow's servers would take further pings for abuse, so a peer with
+//! pending calls is checked with a call (`GetStatus`). A peer that doesn't answer it is only named in the log: it may be
+//! suspended for a while, and a connection that is dead at the level of TCP ends by itself.
 
 use super::body::{self, BodyError, Message};
 use super::split::TensorPath;
@@ -37,45 +37,45 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
-/// A peer may close every connection that is made to it.
+/// A peer may close every connection to it.
 static LINES: LogLimit = LogLimit::several(100, Duration::from_secs(10));
 
 thread_local! {
     static UNSENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether a request was handed to a connection on this thread since this was last asked. Such a request leaves when the
-/// runtime next has the thread, so whoever is about to keep it gives it back first.
+/// Returns whether a request was handed to a connection on this thread since the last call of this function. Such a request is
+/// sent when the runtime next runs on this thread, so code that is about to block it yields first.
 pub(crate) fn take_unsent() -> bool {
     UNSENT.take()
 }
 
-/// Calls to one peer. Cloning shares the connection.
+/// Calls to one peer. Clones share the connection.
 #[derive(Clone)]
 pub(crate) struct Channel {
     peer: Arc<Peer>,
 }
 
-/// A channel for as long as others use it.
+/// A reference to a channel that doesn't keep it open.
 #[derive(Clone)]
 pub(crate) struct WeakChannel {
     peer: Weak<Peer>,
 }
 
 impl WeakChannel {
-    /// Returns the channel, if anybody uses it.
+    /// Returns the channel, if it is in use.
     pub fn upgrade(&self) -> Option<Channel> {
         self.peer.upgrade().map(|peer| Channel { peer })
     }
 
-    /// Returns whether anybody uses the channel.
+    /// Returns whether the channel is in use.
     pub fn is_used(&self) -> bool {
         self.peer.strong_count() > 0
     }
 }
 
 struct Peer {
-    /// Who the peer is, for messages.
+    /// The peer's name, for messages.
     name: String,
     /// `host:port`.
     address: String,
@@ -84,18 +84,18 @@ struct Peer {
     times: PeerTimes,
     /// How the connection is encrypted, if it is.
     secured: Option<Secured>,
-    /// How many calls wait for an answer.
+    /// The number of pending calls.
     num_calls: AtomicUsize,
-    /// How many answers have come.
+    /// The number of answers received.
     num_answers: AtomicU64,
     state: Mutex<State>,
 }
 
-/// What an encrypted connection needs.
+/// The requirements of an encrypted connection.
 pub(crate) struct Secured {
     /// The certificates.
     pub tls: Arc<Tls>,
-    /// The task that the peer must be, where that is known.
+    /// The task that the peer must be, if it is known.
     pub task: Option<String>,
 }
 
@@ -103,13 +103,13 @@ pub(crate) struct Secured {
 struct State {
     sender: Option<SendRequest<Bytes>>,
     connecting: Option<Shared<BoxFuture<'static, Result<SendRequest<Bytes>>>>>,
-    /// Counts connections, so that the end of an old one doesn't touch a new one.
+    /// Counts connections, so that the end of an old one doesn't affect a new one.
     generation: u64,
-    /// Why the last connection was given up, if it was.
+    /// Why the last connection was abandoned, if it was.
     given_up: Option<String>,
 }
 
-/// A call that waits for its answer.
+/// A pending call.
 struct Waiting(Arc<Peer>);
 
 impl Waiting {
@@ -125,7 +125,7 @@ impl Drop for Waiting {
     }
 }
 
-/// How often a line names a peer that goes on being silent.
+/// The interval at which a line names a peer that stays silent.
 const SILENCE_LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -135,7 +135,7 @@ const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-en
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 impl Channel {
-    /// Makes a channel to a peer; nothing is connected yet. `address` is `host:port`.
+    /// Returns a channel to a peer, which isn't connected yet. `address` is `host:port`.
     pub fn new(
         name: &str,
         address: &str,
@@ -157,13 +157,13 @@ impl Channel {
         Ok(Channel { peer: Arc::new(peer) })
     }
 
-    /// Returns the channel for whoever only looks for it.
+    /// Returns a weak reference to the channel.
     pub fn downgrade(&self) -> WeakChannel {
         WeakChannel { peer: Arc::downgrade(&self.peer) }
     }
 
-    /// Makes a call. The request is on its way before this returns, or the connection that it needs is being made; dropping the
-    /// answer cancels the call.
+    /// Makes a call. Before this returns, the request is on its way, or its connection is being opened; dropping the answer
+    /// cancels the call.
     pub fn call(
         &self,
         path: &'static str,
@@ -193,7 +193,7 @@ impl Channel {
         }
     }
 
-    /// Returns a connection, which is made if there is none; all who ask meanwhile wait for the same one.
+    /// Returns a connection, which is opened if there is none; concurrent callers wait for the same one.
     async fn connect(&self) -> Result<SendRequest<Bytes>> {
         let connecting = {
             let mut state = self.peer.state.lock();
@@ -217,7 +217,7 @@ impl Channel {
         headers.insert(GRPC_ACCEPT_ENCODING, IDENTITY);
         let started = sender.send_request(head, false);
         let (response, mut stream) = started.map_err(|error| self.peer.broken(path, &error))?;
-        // A refusal may have come already, and with it the end of the stream. The answer says what happened, also when the connection broke.
+        // A refusal may have arrived already, and ended the stream. The answer says what happened, even if the connection broke.
         if let Err(error) = body::send(&mut stream, request, true) {
             debug!("{path} was not sent to its end: {error}");
         }
@@ -225,7 +225,7 @@ impl Channel {
     }
 }
 
-/// A call that runs on its own because it has to be connected first; dropping this ends it.
+/// A call that runs in the background because it has to connect first; dropping this cancels it.
 struct Calling(JoinHandle<Result<Message>>);
 
 impl Future for Calling {
@@ -258,7 +258,7 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
     {
         info!("connected to {} at {} again{}", peer.name, peer.address, LogLimit::left_out(count));
     }
-    // Weak, so that the connection ends with the last channel that uses it.
+    // Weak, so that the connection closes with the last channel that uses it.
     let owner = Arc::downgrade(&peer);
     let pings = connection.ping_pong();
     let times = peer.times;
@@ -290,22 +290,22 @@ async fn connect(peer: Arc<Peer>) -> Result<SendRequest<Bytes>> {
             if is_closed { info!("{line}{left_out}") } else { warn!("{line}{left_out}") }
         }
         drop(state);
-        // Its calls end with it, and say why.
+        // Its calls end with it, and get the reason.
         drop(connection);
     });
     Ok(sender)
 }
 
-/// Ends if the peer of a new connection does not answer a ping in time; otherwise never.
+/// Ends if the peer of a new connection doesn't answer a ping in time; otherwise never.
 async fn never_answers(pings: Option<PingPong>, timeout: Duration) {
     let Some(mut pings) = pings else { return pending().await };
-    // An error is one of the connection, which ends by itself.
+    // An error means that the connection is broken; it ends by itself.
     if crate::clock::timeout(timeout, pings.ping(Ping::opaque())).await.is_ok() {
         pending().await
     }
 }
 
-/// Names a peer in the log that calls wait for and that does not answer a simple question either.
+/// Names a peer in the log if it has pending calls and doesn't answer a simple call either.
 async fn watch_silence(owner: &Weak<Peer>, times: PeerTimes) -> Infallible {
     let mut num_answers = 0;
     loop {
@@ -320,7 +320,7 @@ async fn watch_silence(owner: &Weak<Peer>, times: PeerTimes) -> Infallible {
         let Ok(request) = Segments::from_message(&proto::GetStatusRequest {}, String::new) else { continue };
         let channel = Channel { peer };
         let Ok(mut question) = channel.begin(sender, worker::GET_STATUS, request) else { continue };
-        // From here on nothing keeps the peer, so that the connection ends with its last user.
+        // From here on nothing holds the peer, so the connection closes with its last user.
         drop(channel);
         let asked_at = now();
         let mut next_line = times.silence;

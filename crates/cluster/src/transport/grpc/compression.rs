@@ -1,4 +1,4 @@
-//! Compressed messages, as clients send them whose `rpc_options` name an algorithm. What we send is never compressed.
+//! Decompression of messages from clients whose `rpc_options` name an algorithm. Our own messages are never compressed.
 
 use super::wire::{MESSAGE_BYTES_MAX, malformed, too_large};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
@@ -6,11 +6,10 @@ use http::HeaderValue;
 use std::io::Read;
 use tensor::{Charge, Result, Status};
 
-/// How much room a message is given first; it doubles as long as there is more.
+/// The initial buffer of a message; it doubles as needed.
 const FIRST_ROOM_BYTES: usize = 64 << 10;
 
-/// Returns a message as it was before it was compressed with the algorithm that its headers name. What it grows to is charged
-/// before it does.
+/// Returns a message decompressed with the algorithm in its headers. Memory is charged before it is used.
 pub(crate) fn decompress(bytes: &[u8], encoding: Option<&HeaderValue>, charge: &mut Charge) -> Result<Vec<u8>> {
     match encoding.map(HeaderValue::as_bytes) {
         Some(b"gzip") => read_all(MultiGzDecoder::new(bytes), charge),
@@ -23,7 +22,7 @@ pub(crate) fn decompress(bytes: &[u8], encoding: Option<&HeaderValue>, charge: &
 }
 
 fn read_all(mut decoder: impl Read, charge: &mut Charge) -> Result<Vec<u8>> {
-    // A small message may unfold to a very large one.
+    // A small message may decompress to a very large one.
     let mut plain = Vec::new();
     let charged = charge.bytes();
     loop {

@@ -1,8 +1,8 @@
-//! [`Gate`]: who is behind a new connection, whether it is served, and what it is told if not.
+//! [`Gate`]: determines who opened a connection, whether it is served, and the error if it isn't.
 //!
-//! On one machine the kernel knows whose socket is at the other end ([`SocketTable`]), also when the connection goes to an address that
-//! others could use as well. A user that the server doesn't serve is told so in its own protocol, as the error of its first call. A
-//! connection from this machine whose owner can't be found is not served either: nobody knows who it is.
+//! On one machine the kernel knows who owns the other end of a socket ([`SocketTable`]), even if the connection goes to an
+//! address that other machines could use as well. A user that the server doesn't serve gets an error in answer to its first call.
+//! A connection from this machine whose owner can't be determined is refused, too.
 
 use super::admission::{Admission, Admitted, PutOut};
 use super::respond::respond_with_error;
@@ -24,32 +24,32 @@ use tensor::Status;
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-/// How many connections are told at once why they are not served; more are closed without a word.
+/// The most refused connections that get an error at the same time; more are closed silently.
 const REFUSALS_MAX: usize = 16;
 
-/// How long a connection that is not served may take to make its first call and to read the answer.
+/// How long a refused connection may take to make its first call and to read the answer.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many calls of such a connection are answered.
+/// The most calls of such a connection that are answered.
 const REFUSED_CALLS_MAX: u32 = 8;
 
-/// How many bytes of such a call are received.
+/// The most bytes of such a call that are received.
 const REFUSED_BYTES_MAX: usize = 65_535;
 
-/// How often a line says that connections are not served.
+/// The interval at which a line says that connections are refused.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Decides about new connections.
+/// Decides on new connections.
 pub(crate) struct Gate {
     policy: PeerPolicy,
-    /// What encrypted connections need; with it all are, but for those that may be plain.
+    /// TLS, if it is required; then all connections are encrypted except those that may be plain text.
     pub(super) tls: Option<Arc<Tls>>,
     allows_plain_loopback: bool,
-    /// Whose tokens there are.
+    /// The tokens.
     pub(super) tokens: Option<Arc<Tokens>>,
-    /// Where it is written who is refused, and who opens sessions.
+    /// The audit log, which records refused connections and opened sessions.
     pub(super) audit: Option<Arc<AuditLog>>,
-    /// Whose addresses tell the tasks among those who show certificates.
+    /// The cluster, by whose addresses the tasks among the certificate holders are recognised.
     cluster: ClusterSpec,
     table: SocketTable,
     admission: Arc<Admission>,
@@ -58,16 +58,16 @@ pub(crate) struct Gate {
 
 /// A connection that is served.
 pub(super) struct Entered {
-    /// Whose it is.
+    /// Its client.
     pub client: Client,
     /// Its place.
     pub admitted: Admitted,
-    /// Becomes ready when the connection must make room for another.
+    /// Becomes ready when the connection must be closed for another one.
     pub put_out: PutOut,
 }
 
 impl Gate {
-    /// Makes the gate of another port of this process: it looks at users only, and knows no certificates.
+    /// Returns the gate of another port of this process: it checks users only, and no certificates.
     pub fn of_users(policy: PeerPolicy, listening: SocketAddr) -> Gate {
         Gate {
             policy,
@@ -82,7 +82,7 @@ impl Gate {
         }
     }
 
-    /// Makes the gate of a server that listens on an address, among others.
+    /// Returns the gate of a server; an address that it listens on is among the arguments.
     pub fn new(
         config: &ServerConfig,
         tls: Option<Arc<Tls>>,
@@ -103,7 +103,7 @@ impl Gate {
         }
     }
 
-    /// Finds out whose a new connection is and gives it a place; the error says why it gets none.
+    /// Determines the client of a new connection and gives it a place; the error says why it is refused.
     pub(super) async fn enter(&self, peer: SocketAddr, own: SocketAddr) -> Result<Entered, Status> {
         let client = self.identify(peer, own).await?;
         match self.admission.admit(client) {
@@ -114,7 +114,7 @@ impl Gate {
         }
     }
 
-    /// Returns who has made a connection without a certificate; the error says why that is not enough.
+    /// Returns the principal of a connection without a certificate; the error says why it is refused.
     pub(super) fn plain(&self, client: Client) -> Result<Option<Arc<Principal>>, Status> {
         match client {
             _ if self.tls.is_none() && self.tokens.is_none() => Ok(None),
@@ -134,7 +134,7 @@ impl Gate {
         }
     }
 
-    /// Returns who has made a connection with a certificate; the error says why it is not served.
+    /// Returns the principal of a connection with a certificate; the error says why it is refused.
     pub(super) fn certified(&self, identity: &Identity) -> Result<Option<Arc<Principal>>, Status> {
         if let Some(tls) = &self.tls {
             tls.check_cluster(identity)?;
@@ -142,12 +142,12 @@ impl Gate {
         Ok(Some(Arc::new(Principal::of(identity, &self.cluster))))
     }
 
-    /// Makes room because files have run out.
+    /// Closes a silent connection because file descriptors have run out.
     pub(super) fn files_ran_out(&self) {
         self.admission.put_out_one();
     }
 
-    /// Finds out whose a connection is; the error says why that client isn't served.
+    /// Determines the client of a connection; the error says why it is refused.
     pub(crate) async fn identify(&self, peer: SocketAddr, own: SocketAddr) -> Result<Client, Status> {
         let is_here = || {
             let ip = peer.ip().to_canonical();
@@ -177,14 +177,14 @@ impl Gate {
         )))
     }
 
-    /// Writes down that a connection is refused.
+    /// Records the refusal of a connection.
     pub(super) fn note_refusal(&self, peer: SocketAddr, status: &Status) {
         if let Some(audit) = &self.audit {
             audit.write(Event::Refusal, "", peer, "", &Err(status.clone()));
         }
     }
 
-    /// Tells a connection why it is not served, as the error of its calls, and ends it. It is served for a short while at most.
+    /// Tells a refused connection the reason, as the error of its calls, and closes it. This takes a short while at most.
     pub(super) fn refuse(&self, stream: Wire, peer: SocketAddr, status: Status) {
         static LIMIT: LogLimit = LogLimit::new(LINE_INTERVAL);
         if let Some(count) = LIMIT.allow() {
@@ -200,7 +200,7 @@ impl Gate {
     }
 }
 
-/// Answers the calls of a connection with an error, and ends it after the first.
+/// Answers the calls of a connection with an error, and closes it after the first.
 async fn answer_with(stream: Wire, status: Status) -> Result<(), h2::Error> {
     let mut builder = h2::server::Builder::new();
     builder.max_concurrent_streams(REFUSED_CALLS_MAX).initial_window_size(REFUSED_BYTES_MAX as u32);
@@ -210,7 +210,7 @@ async fn answer_with(stream: Wire, status: Status) -> Result<(), h2::Error> {
         let (mut body, status) = (request.into_body(), status.clone());
         tokio::spawn(async move {
             let mut received = 0;
-            // A client that is still sending could take the answer for a broken connection. It can send so much, and no more.
+            // A client that is still sending could take the answer for a broken connection. It may send this much, and no more.
             while received < REFUSED_BYTES_MAX
                 && let Some(Ok(data)) = body.data().await
             {
@@ -223,7 +223,7 @@ async fn answer_with(stream: Wire, status: Status) -> Result<(), h2::Error> {
     Ok(())
 }
 
-/// Returns whether sockets of this machine may have addresses of others, so that having one proves nothing.
+/// Returns whether sockets of this machine may have addresses of others, so that an address proves nothing.
 fn may_have_foreign_addresses(ip: IpAddr) -> bool {
     let setting = match ip {
         IpAddr::V4(_) => "/proc/sys/net/ipv4/ip_nonlocal_bind",
@@ -248,7 +248,7 @@ mod tests {
         Gate::new(&ServerConfig::local(0).unwrap().allowed_users(policy), None, None, None, listening)
     }
 
-    /// The kernel says that such a socket is root's, and root is served.
+    /// The kernel reports such a socket as root's, and root is served.
     #[tokio::test]
     async fn who_sends_and_closes_at_once_is_not_taken_for_root() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -290,7 +290,7 @@ mod tests {
         let far: SocketAddr = "203.0.113.7:5000".parse().unwrap();
         let entered = gate.enter(far, bound).await.unwrap();
         assert_eq!(entered.client, Client::at(far.ip()));
-        // Nothing is known of this socket, but loopback is this machine for sure.
+        // The kernel doesn't know this socket, but loopback is certainly this machine.
         let here: SocketAddr = "127.0.0.1:1".parse().unwrap();
         assert!(gate.enter(here, bound).await.is_err());
     }

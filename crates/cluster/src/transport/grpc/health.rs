@@ -1,10 +1,10 @@
-//! The health service of gRPC (`grpc.health.v1`), which load balancers and probes ask. A server that stops says so.
+//! gRPC's health service (`grpc.health.v1`), for load balancers and probes. A server that is stopping says so.
 
 use super::body::Message;
 use super::wire::Segments;
 use tensor::{Result, Status};
 
-/// The services that have a health, which is that of the whole server; none means the server.
+/// The services with a health status, which is that of the whole server; the empty name means the server.
 const SERVICES: [&str; 3] = ["", "tensorflow.MasterService", "tensorflow.WorkerService"];
 
 const SERVING: i32 = 1;

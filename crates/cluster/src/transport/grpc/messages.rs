@@ -1,4 +1,4 @@
-//! The messages that carry tensors, to and from the wire without the message codec.
+//! Encoding and decoding of the messages that carry tensors, without the message codec.
 
 use super::body::Message;
 use super::split::TensorPath;
@@ -12,7 +12,7 @@ use proto::{CostGraphDef, ExecutorOpts, RunMetadata};
 use std::sync::Arc;
 use tensor::{Code, Result, Status, Tensor};
 
-/// Where tensors sit in the messages.
+/// The field numbers of tensors in the messages.
 pub(crate) const RUN_STEP_REQUEST: TensorPath = &[2, 2];
 pub(crate) const RUN_STEP_RESPONSE: TensorPath = &[1, 2];
 pub(crate) const RUN_CALLABLE_REQUEST: TensorPath = &[3];
@@ -21,7 +21,7 @@ pub(crate) const RUN_GRAPH_REQUEST: TensorPath = &[3, 2];
 pub(crate) const RUN_GRAPH_RESPONSE: TensorPath = &[1, 2];
 pub(crate) const RECV_TENSOR_RESPONSE: TensorPath = &[1];
 
-/// A call and whether its errors are wanted in the answer's body, where they may be longer.
+/// A call, and whether its errors are wanted in the answer's body, where they may be longer.
 pub(crate) struct WithErrors<T> {
     pub call: T,
     pub store_errors_in_response_body: bool,
@@ -51,7 +51,7 @@ pub(crate) fn read_run_step(mut message: Message) -> Result<WithErrors<RunStepCa
     Ok(WithErrors { call, store_errors_in_response_body })
 }
 
-/// Writes a `RunStepRequest`, which asks for errors in the body.
+/// Writes a `RunStepRequest`, which requests errors in the body.
 pub(crate) fn write_run_step(call: &RunStepCall, request_id: i64) -> Result<Segments> {
     let feeds = encode(call.feeds.iter().map(|(_, tensor)| tensor))?;
     let mut writer = Writer::new(256);
@@ -96,7 +96,7 @@ pub(crate) fn read_run_step_reply(mut message: Message) -> Result<RunStepReply> 
     Ok(reply)
 }
 
-/// Writes a `RunStepResponse`; an error that the caller wants in the body goes there.
+/// Writes a `RunStepResponse`; an error that the caller wants in the body is put there.
 pub(crate) fn write_run_step_reply(reply: Result<RunStepReply>, errors_in_body: bool) -> Result<Segments> {
     let reply = match reply {
         Ok(reply) => reply,
@@ -224,7 +224,7 @@ thread_local! {
     static EMPTY: Arc<str> = Arc::from("");
 }
 
-/// Writes a `RunGraphRequest`, which asks for errors in the body.
+/// Writes a `RunGraphRequest`, which requests errors in the body.
 pub(crate) fn write_run_graph(call: &RunGraphCall, request_id: i64) -> Result<Segments> {
     let sends = encode(call.sends.iter().map(|(_, tensor)| tensor))?;
     let mut writer = Writer::new(192);
@@ -248,7 +248,7 @@ pub(crate) fn write_run_graph(call: &RunGraphCall, request_id: i64) -> Result<Se
     writer.finish(|| largest("the feeds of a partition", call.sends.iter().map(|(key, tensor)| (&**key, tensor))))
 }
 
-/// Reads a `RunGraphResponse`; the tensors come in the order of the keys that were asked for.
+/// Reads a `RunGraphResponse`; the tensors are returned in the order of the requested keys.
 pub(crate) fn read_run_graph_reply(mut message: Message, keys: &[Arc<str>]) -> Result<RunGraphReply> {
     let bytes = message.bytes().clone();
     let mut reply = RunGraphReply::default();
@@ -260,7 +260,7 @@ pub(crate) fn read_run_graph_reply(mut message: Message, keys: &[Arc<str>]) -> R
         match number {
             1 => {
                 let (name, tensor) = read_named_tensor(field.bytes()?, &mut message)?;
-                // Ours come in order; others may not.
+                // Our tasks send them in order; others may not.
                 let found = match keys.get(position) {
                     Some(key) if **key == *name => Some(position),
                     _ => keys.iter().position(|key| **key == *name),
@@ -285,8 +285,8 @@ pub(crate) fn read_run_graph_reply(mut message: Message, keys: &[Arc<str>]) -> R
     Ok(reply)
 }
 
-/// Writes a `RunGraphResponse`; an error that the caller wants in the body goes there, unless it is derived, which only
-/// the trailer can say.
+/// Writes a `RunGraphResponse`; an error that the caller wants in the body is put there, unless it is derived, which only the
+/// trailer can express.
 pub(crate) fn write_run_graph_reply(
     reply: Result<RunGraphReply>,
     keys: &[Arc<str>],
@@ -365,7 +365,7 @@ pub(crate) fn read_recv_tensor_reply(mut message: Message) -> Result<ReceivedTen
     }
     let tensor = match tensor {
         Some(tensor) => tensor,
-        // A dead tensor may come with nothing at all.
+        // A dead tensor may have no content at all.
         None if is_dead => Tensor::vector::<f32>(&[]),
         None => return Err(Status::internal("a tensor was asked for, and the answer holds none")),
     };
@@ -402,7 +402,7 @@ fn encode<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<smallvec:
     tensors.into_iter().map(EncodedTensor::new).collect()
 }
 
-/// Says which of several tensors is the largest, for the error about a message that can't be sent.
+/// Names the largest of several tensors, for the error about a message that is too large.
 fn largest<'a>(what: &str, tensors: impl Iterator<Item = (&'a str, &'a Tensor)>) -> String {
     match tensors.max_by_key(|(_, tensor)| tensor.num_bytes()) {
         Some((name, tensor)) => format!(
@@ -415,7 +415,7 @@ fn largest<'a>(what: &str, tensors: impl Iterator<Item = (&'a str, &'a Tensor)>)
     }
 }
 
-/// An error that came in the body of an answer.
+/// An error from the body of an answer.
 #[derive(Default)]
 struct BodyError {
     code: i32,
@@ -433,7 +433,7 @@ mod tests {
     use super::*;
     use tensor::{DType, Shape};
 
-    /// Makes a tensor of 2 GiB, of which no byte is ever touched.
+    /// Returns a tensor of 2 GiB whose memory is never touched.
     fn huge() -> Tensor {
         Tensor::zeros(DType::UInt8, Shape::new(&[2, 1 << 30]).unwrap()).unwrap()
     }

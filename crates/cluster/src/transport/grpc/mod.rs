@@ -1,8 +1,8 @@
-//! gRPC over HTTP/2: the only module that names the HTTP stack. [`server`] answers calls, [`client`] makes them, and
-//! [`remote`] makes a far master or worker look like one in this process.
+//! gRPC over HTTP/2: the only module that names the HTTP stack. [`server`] answers calls, [`client`] makes them, and [`remote`]
+//! implements the interfaces of a master or worker in another process.
 //!
-//! The messages that carry tensors are written and read by hand ([`wire`], [`messages`]): what is sent shares the tensor's
-//! bytes, and what arrives goes straight into an aligned buffer ([`split`]).
+//! The messages that carry tensors are encoded and decoded by hand ([`wire`], [`messages`]): outgoing messages share the tensors'
+//! bytes, and incoming contents are received into aligned buffers ([`split`]).
 
 mod admission;
 mod body;
@@ -31,18 +31,18 @@ pub(crate) use remote::{RemoteWorker, ask_at, confirm_stream};
 use crate::access::{CONFIRM_STREAM, HEALTH_CHECK};
 use http::HeaderName;
 
-/// Names the algorithm with which a message is compressed.
+/// The header with a message's compression algorithm.
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// The windows leave flow control to TCP: a step's tensors are wanted as soon as they can be had.
+/// The windows leave flow control to TCP: a step's tensors are wanted as soon as possible.
 const STREAM_WINDOW_BYTES: u32 = 64 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
-/// Large enough that a frame's header costs nothing, small enough that its buffer stays in the cache.
+/// Large enough that a frame header costs nothing, small enough that its buffer stays in the cache.
 const FRAME_BYTES_MAX: u32 = 256 << 10;
 
-/// A bound on the calls under way on one connection. Calls wait for tensors, so that there can be many.
+/// The most pending calls of one connection. Calls wait for tensors, so there can be many.
 const CONCURRENT_STREAMS_MAX: u32 = 1 << 20;
 
-/// A failed step resets all its streams at once, which is no attack.
+/// A failed step resets all its streams at once, which is not an attack.
 const RESET_STREAMS_MAX: usize = 1 << 16;

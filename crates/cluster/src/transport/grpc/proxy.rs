@@ -1,4 +1,4 @@
-//! [`Proxy`]: takes plain connections of this machine and carries them on over TLS, for clients that speak plain text only, such as
+//! [`Proxy`]: accepts plain-text connections from this machine and forwards them over TLS, for clients without TLS such as
 //! TensorFlow's.
 
 use super::gate::{Entered, Gate};
@@ -16,20 +16,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
-/// How much is read at once in each direction.
+/// The number of bytes read at once in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How long no connection is accepted after one could not be.
+/// The pause after an error in accepting connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A plain port on loopback that stands for a server that takes TLS only. It serves the users of this machine that a server would, and
-/// shows the server the certificate that it was given. It ends with this value.
+/// A plain-text port on loopback for a server that requires TLS. It serves the same users of this machine as a server, and
+/// presents its own certificate to the server. It closes when it is dropped.
 pub struct Proxy {
     address: SocketAddr,
     serving: AbortHandle,
 }
 
-/// What every connection needs.
+/// The state that all connections share.
 struct Way {
     server: String,
     tls: Tls,
@@ -37,7 +37,7 @@ struct Way {
 }
 
 impl Proxy {
-    /// Starts a proxy for the server at `host:port`; port 0 is any that is free.
+    /// Starts a proxy for the server at `host:port`; port 0 means any free one.
     pub fn start(
         server: &str,
         port: u16,
@@ -73,7 +73,7 @@ impl Drop for Proxy {
 }
 
 async fn accept(listener: TcpListener, way: Arc<Way>) {
-    // Its connections end with it.
+    // Its connections close with it.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {

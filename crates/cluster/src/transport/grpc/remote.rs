@@ -15,13 +15,13 @@ use proto::service::{master, worker};
 use std::sync::Arc;
 use tensor::{Result, Tensor};
 
-/// A worker in another process, which is asked over gRPC.
+/// A worker in another process, called over gRPC.
 pub(crate) struct RemoteWorker {
     channel: Channel,
     ids: Arc<RandomIds>,
 }
 
-/// A master in another process, as a client sees it.
+/// A client's view of a master in another process.
 pub struct RemoteMaster {
     channel: Channel,
     ids: Arc<RandomIds>,
@@ -35,13 +35,13 @@ impl RemoteWorker {
 }
 
 impl RemoteMaster {
-    /// Makes the interface of the master at an address (`host:port`). Nothing is connected before the first call.
+    /// Returns the interface of the master at an address (`host:port`). It connects on the first call.
     pub fn new(address: &str, runtime: tokio::runtime::Handle) -> Result<RemoteMaster> {
         RemoteMaster::secured(address, runtime, None)
     }
 
-    /// As [`new`](Self::new), over TLS. The server must show a certificate for this address, or that of a task of the cluster to which
-    /// the own certificate belongs.
+    /// As [`new`](Self::new), over TLS. The server must present a certificate for this address, or that of a task of the own
+    /// certificate's cluster.
     pub fn with_tls(address: &str, runtime: tokio::runtime::Handle, files: TlsFiles) -> Result<RemoteMaster> {
         let secured = Secured { tls: Arc::new(Tls::new(files)?), task: None };
         RemoteMaster::secured(address, runtime, Some(secured))
@@ -53,7 +53,7 @@ impl RemoteMaster {
     }
 }
 
-/// Makes a call whose request and response are plain messages.
+/// Makes a call with plain messages as request and response.
 fn plain<Req: prost::Message, Resp: prost::Message + Default + 'static>(
     channel: &Channel,
     path: &'static str,

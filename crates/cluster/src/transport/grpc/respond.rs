@@ -1,4 +1,4 @@
-//! The answers of a server as HTTP/2 carries them.
+//! Sends a server's answers over HTTP/2.
 
 use super::wire::Segments;
 use super::{body, status};
@@ -11,7 +11,7 @@ use tracing::debug;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Answers a call.
+/// Sends an answer.
 pub(super) fn respond_with(respond: &mut SendResponse<Bytes>, segments: Segments) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
@@ -22,7 +22,7 @@ pub(super) fn respond_with(respond: &mut SendResponse<Bytes>, segments: Segments
     stream.send_trailers(trailers)
 }
 
-/// Answers a call with an error.
+/// Answers with an error.
 pub(super) fn respond_with_error(respond: &mut SendResponse<Bytes>, error: Status) {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, GRPC);

@@ -1,4 +1,4 @@
-//! Answers calls over HTTP/2: accepts connections and streams, and hands each call to the master or the worker.
+//! Answers calls over HTTP/2: accepts connections and streams, and passes each call to the master or the worker.
 
 use super::GRPC_ENCODING;
 use super::body::{self, BodyError, Message};
@@ -44,14 +44,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-/// How long a connection may take to say what it wants.
+/// How long a connection may take to send its first bytes.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long no connection is accepted after one could not be.
+/// The pause after an error in accepting connections.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How often a line says that a connection could not be accepted.
+/// The interval at which a line reports such errors.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The services of one server.
@@ -60,19 +60,19 @@ pub(crate) struct Services {
     pub master: Arc<dyn MasterInterface>,
     /// Answers masters and other workers.
     pub worker: Arc<dyn WorkerInterface>,
-    /// Takes streams of other tasks.
+    /// Accepts streams of other tasks.
     pub streams: Option<Arc<StreamHub>>,
-    /// Where connections are counted, for the master to know whose sessions nobody can use.
+    /// Counts connections, so that the master knows which sessions can't be used any more.
     pub connections: Arc<Connections>,
-    /// Lets the calls of different clients run in turns.
+    /// Schedules the calls of different clients in turns.
     pub turns: Turns,
-    /// What clients have of what they may have at most.
+    /// The clients' quotas.
     pub quotas: Arc<Quotas>,
-    /// Becomes true when the server stops.
+    /// Becomes true when the server is stopping.
     pub stopping: watch::Receiver<bool>,
 }
 
-/// Accepts connections until `stopping` says otherwise, then lets the calls under way end.
+/// Accepts connections until `stopping` becomes true, then waits for pending calls to end.
 pub(crate) async fn serve(
     listener: TcpListener,
     services: Arc<Services>,
@@ -100,7 +100,7 @@ pub(crate) async fn serve(
                     if let Some(count) = LIMIT.allow() {
                         warn!("can't accept a connection: {error}{}", LogLimit::left_out(count));
                     }
-                    // Out of file descriptors, most likely: others must end before another can begin.
+                    // Most likely out of file descriptors: other connections must close before another one can be accepted.
                     gate.files_ran_out();
                     tokio::select! {
                         () = sleep(pause) => {}
@@ -134,7 +134,7 @@ async fn serve_connection(
             debug!("a connection of {client} that was silent makes room for another");
             return;
         }
-        // It has asked for nothing yet.
+        // The connection hasn't sent anything yet.
         _ = stopping.wait_for(|&is_stopping| is_stopping) => return,
     };
     let (mut connection, principal) = match beginning {
@@ -144,7 +144,7 @@ async fn serve_connection(
             admitted.has_spoken();
             let Some(streams) = &services.streams else { return };
             match Socket::tcp(wire, identity) {
-                // On its own: it lasts as long as the task.
+                // In its own task: it lasts as long as the peer.
                 Ok(socket) => {
                     let accepting = streams.clone().accept(socket);
                     drop(tokio::spawn(async move {
@@ -177,7 +177,7 @@ async fn serve_connection(
         }
     };
     admitted.has_spoken();
-    // Shares are those of who has shown a certificate, from wherever it comes.
+    // Shares are counted by certificate, from whatever address it comes.
     let client = principal.as_deref().map_or(client, Client::of);
     let opened = services.connections.open();
     let presented = gate.tokens.is_some().then(Arc::default);
@@ -194,7 +194,7 @@ async fn serve_connection(
             }
         };
         match accepted {
-            // A task of its own, which runs next on this thread: one slow call must not hold up the others.
+            // A separate task, which runs next on this thread: one slow call must not delay the others.
             Some(Ok((request, respond))) => {
                 let asker =
                     Asker { peer, caller: caller.clone(), tokens: gate.tokens.clone(), audit: gate.audit.clone() };
@@ -210,37 +210,37 @@ async fn serve_connection(
     }
 }
 
-/// What a connection turns out to be.
+/// The protocol of a connection.
 enum Beginning {
     /// Calls over HTTP/2.
     Http(Box<h2::server::Connection<Wire, Bytes>>, Option<Arc<Principal>>),
-    /// A stream of another task, and whom its certificate stands for.
+    /// A stream of another task, and the identity in its certificate.
     Stream(Wire, Option<Arc<Identity>>),
-    /// It is not served.
+    /// Refused.
     Refused(Wire, Status),
 }
 
-/// What the first bytes of a connection say.
+/// Detection of the protocol by the first bytes.
 pub(super) enum First {
     Http,
     Stream,
     Tls,
 }
 
-/// The first byte of a handshake of TLS.
+/// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The first byte of a stream.
 const STREAM_FIRST: u8 = PREFACE[0];
 
-/// The first bytes of a client of HTTP/2, after which the header of a frame of settings comes.
+/// The first bytes of an HTTP/2 client, which are followed by the header of a settings frame.
 const HTTP_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER_BYTES: usize = 9;
-/// Where in the header of a frame its kind is.
+/// The position of the type in a frame header.
 const FRAME_KIND_AT: usize = 3;
 const SETTINGS: u8 = 4;
 
-/// Waits for a connection's first words, and answers them when they are TLS's or HTTP/2's.
+/// Waits for a connection's first bytes, and starts TLS or HTTP/2 if they are theirs.
 async fn begin(stream: TcpStream, client: Client, gate: &Gate) -> std::io::Result<Beginning> {
     let (wire, principal) = match (first_of(&stream).await?, &gate.tls) {
         (First::Tls, Some(tls)) => {
@@ -254,7 +254,7 @@ async fn begin(stream: TcpStream, client: Client, gate: &Gate) -> std::io::Resul
         }
         (First::Tls, None) => return Err(ErrorKind::InvalidData.into()),
         (First::Stream, None) => return Ok(Beginning::Stream(Wire::Plain(stream), None)),
-        // A task of this machine has a better way, and a plain stream proves nothing.
+        // A task of this machine has the Unix socket, and a plain-text stream proves nothing.
         (First::Stream, Some(_)) => {
             let why = "it is a stream without encryption, and this server takes connections over TLS only";
             return Ok(Beginning::Refused(Wire::Plain(stream), Status::unauthenticated(why)));
@@ -276,16 +276,16 @@ async fn begin(stream: TcpStream, client: Client, gate: &Gate) -> std::io::Resul
     Ok(Beginning::Http(Box::new(connection), principal))
 }
 
-/// Waits for what tells what a connection carries.
+/// Waits for the bytes that determine the protocol.
 pub(super) async fn first_of(stream: &TcpStream) -> std::io::Result<First> {
     let mut first = [0; HTTP_PREFACE.len() + FRAME_HEADER_BYTES];
     loop {
         let ready = stream.ready(Interest::READABLE).await?;
-        // Nothing is taken: what is there is left for whoever reads it as a whole.
+        // Only peeked at: the bytes are left for the protocol's reader.
         let seen = stream.try_io(Interest::READABLE, || {
             let count = rustix::net::recv(stream, &mut first, RecvFlags::PEEK)?.1;
             let is_enough = count == first.len() || count == 0 || matches!(first[0], TLS_HANDSHAKE | STREAM_FIRST);
-            // Woken by the next bytes.
+            // The next bytes wake this.
             if is_enough || ready.is_read_closed() { Ok(count) } else { Err(ErrorKind::WouldBlock.into()) }
         });
         match seen {
@@ -303,7 +303,7 @@ pub(super) async fn first_of(stream: &TcpStream) -> std::io::Result<First> {
     Ok(First::Http)
 }
 
-/// Who asks for something.
+/// The caller.
 struct Asker {
     peer: SocketAddr,
     caller: Caller,
@@ -312,7 +312,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Checks that a call may be made.
+    /// Checks that a call is permitted.
     fn may_call(&self, path: &str) -> Result<()> {
         let Some(principal) = &self.caller.principal else { return Ok(()) };
         let checked = principal.may_call(path);
@@ -325,7 +325,7 @@ impl Asker {
         checked
     }
 
-    /// Takes the token in the metadata of a call for who makes it; returns whether there is one.
+    /// Takes a token in the metadata of a call as the caller's identity; returns whether there is one.
     fn take_metadata(&mut self, path: &str, head: &http::HeaderMap) -> Result<bool> {
         let Some((tokens, value)) = self.tokens.clone().zip(head.get(http::header::AUTHORIZATION)) else {
             return Ok(false);
@@ -335,7 +335,7 @@ impl Asker {
         Ok(true)
     }
 
-    /// Takes the token in a session's settings for who opens it, and for who has come over the connection.
+    /// Takes a token in the session's settings as the owner's identity, and adds it to those of the connection.
     fn take_settings(&mut self, config: Option<&mut proto::ConfigProto>) -> Result<()> {
         let token = config.and_then(take_token);
         if let Some((tokens, token)) = self.tokens.clone().zip(token) {
@@ -356,7 +356,7 @@ impl Asker {
         self.caller.principal = Some(principal);
     }
 
-    /// Writes down how a call has ended that is one of those that are written down.
+    /// Writes the outcome of a call to the audit log, if it is one of those that are logged.
     fn note_call(&self, path: &str, outcome: &Result<Segments>) {
         let event = match path {
             master::CREATE_SESSION => Event::Open,
@@ -405,7 +405,7 @@ async fn serve_call(
         let mut work = pin!(async {
             match body::receive(&mut body, method.tensors, head.headers.get(GRPC_ENCODING)).await {
                 Ok(Some(mut message)) => {
-                    // Held until the call is over: what the message is decoded to lives as long.
+                    // Held until the call is over: the decoded message lives as long.
                     let _charge = message.measure(method.request)?;
                     if method.path == master::CREATE_SESSION {
                         return create_session(&services, message, &mut asker).await;
@@ -419,7 +419,7 @@ async fn serve_call(
                 Err(BodyError::Status(status)) => Err(status),
             }
         });
-        // A caller that goes away cancels its call: the work is dropped.
+        // If the caller disconnects, its call is cancelled: the work is dropped.
         poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
             Poll::Pending => respond.poll_reset(context).map(|_| None),
@@ -443,7 +443,7 @@ async fn serve_call(
     }
 }
 
-/// Opens a session for whoever's token is in its settings.
+/// Opens a session for the owner of the token in its settings.
 async fn create_session(services: &Services, message: Message, asker: &mut Asker) -> Result<Segments> {
     let mut request: proto::CreateSessionRequest = for_message(message.bytes().len(), || message.decode())?;
     asker.take_settings(request.config.as_mut())?;
@@ -453,19 +453,18 @@ async fn create_session(services: &Services, message: Message, asker: &mut Asker
 
 type Handler = for<'a> fn(&'a Arc<Services>, Message) -> futures_util::future::BoxFuture<'a, Result<Segments>>;
 
-/// Stands for a request that is refused when it is large enough to be measured.
+/// In place of a request that is refused because of its size.
 const NEVER_LARGE: &str = "";
 
 struct Method {
     path: &'static str,
-    /// The type of its request, as a path or by its name alone, for it to be measured when it is large.
+    /// The type of the request, as a path or by its name alone; with a path, its size is estimated when it is large.
     request: &'static str,
     tensors: Option<TensorPath>,
     call: Handler,
 }
 
-/// A method whose request and response are plain messages: the path, the service, the function, and what its result is
-/// turned into.
+/// A method with plain messages: the path, the service, the function, and the conversion of its result.
 macro_rules! method {
     ($path:path, $service:ident.$function:ident(|$request:ident: $ty:ty| $argument:expr) -> |$result:pat_param| $response:expr) => {
         Method {
@@ -483,7 +482,7 @@ macro_rules! method {
     };
 }
 
-/// Every call that there is. The frequent ones come first, because the list is searched from the front.
+/// All calls. The frequent ones come first, because the list is searched from the front.
 static METHODS: &[Method] = &[
     Method {
         path: worker::RECV_TENSOR,

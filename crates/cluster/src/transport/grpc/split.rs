@@ -1,29 +1,29 @@
-//! Takes a message apart while it arrives: the contents of large tensors go straight into aligned buffers of their own,
-//! and everything else into a small message without them.
+//! Splits a message while it arrives: the contents of large tensors are received into separate aligned buffers, and everything
+//! else into a small message without them.
 
 use super::wire::malformed;
 use prost::encoding::encode_varint;
 use tensor::{Buffer, Result, copy_bytes};
 
-/// Contents of at least this size are taken out of the message.
+/// Contents of at least this size are split from the message.
 const TAKEN_BYTES_MIN: usize = 4 << 10;
 
 /// The number of the field of `TensorProto` that holds its elements.
 const TENSOR_CONTENT: u32 = 4;
 
-/// The field numbers that lead from the message to its tensors.
+/// The field numbers on the path from the message to its tensors.
 pub(crate) type TensorPath = &'static [u32];
 
-/// A message whose large tensor contents lie beside it.
+/// A message with the contents of its large tensors beside it.
 #[derive(Default)]
 pub(crate) struct SplitMessage {
     /// The message without the contents.
     pub rest: Vec<u8>,
-    /// For each tensor of the message, in order, its contents if they were taken out.
+    /// For each tensor of the message, in order, its contents if they were split off.
     pub contents: std::vec::IntoIter<Option<Buffer>>,
 }
 
-/// Takes a message apart.
+/// Splits a message.
 pub(crate) struct Splitter {
     path: TensorPath,
     levels: Vec<Level>,
@@ -36,7 +36,7 @@ pub(crate) struct Splitter {
 }
 
 struct Level {
-    /// How many bytes of the level are still to come; the outermost one ends with the message.
+    /// The number of remaining bytes of the level; the outermost one ends with the message.
     remaining: usize,
     rest: Vec<u8>,
 }
@@ -50,7 +50,7 @@ enum State {
 }
 
 impl Splitter {
-    /// Makes a splitter for a message of `len` bytes.
+    /// Returns a splitter for a message of `len` bytes.
     pub fn new(path: TensorPath, len: usize) -> Splitter {
         Splitter {
             path,
@@ -63,7 +63,7 @@ impl Splitter {
         }
     }
 
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             match &mut self.state {
@@ -113,12 +113,12 @@ impl Splitter {
         Ok(())
     }
 
-    /// Returns how much the message without the contents takes so far.
+    /// Returns the size of the message without the contents so far.
     pub fn rest_bytes(&self) -> usize {
         self.levels.iter().map(|level| level.rest.capacity()).sum()
     }
 
-    /// Returns the message; one that isn't complete is an error.
+    /// Returns the message; an incomplete one is an error.
     pub fn finish(mut self) -> Result<SplitMessage> {
         self.close_levels()?;
         match (self.levels.pop(), self.levels.is_empty(), &self.state) {
@@ -177,14 +177,14 @@ impl Splitter {
         Ok(())
     }
 
-    /// Counts bytes against the innermost level; a level's own bytes were counted when it began.
+    /// Counts bytes towards the innermost level; the bytes of a level's own content were counted when it began.
     fn consume(&mut self, count: usize) -> Result<()> {
         let level = self.levels.last_mut().ok_or_else(malformed)?;
         level.remaining = level.remaining.checked_sub(count).ok_or_else(malformed)?;
         Ok(())
     }
 
-    /// Ends the levels whose bytes are all there, between two fields.
+    /// Ends the complete levels, between two fields.
     fn close_levels(&mut self) -> Result<()> {
         while matches!(self.state, State::Tag)
             && self.varint_bits == 0
@@ -268,7 +268,7 @@ mod tests {
             splitter.push(&bytes[..end]).unwrap();
             assert!(splitter.finish().is_err());
         }
-        // An inner length that reaches beyond the outer one.
+        // An inner length that exceeds the outer one.
         let mut splitter = Splitter::new(&[3, 2], 4);
         assert!(splitter.push(&[0x1a, 0x7f, 0, 0]).is_err());
         let mut splitter = Splitter::new(&[3, 2], 12);

@@ -13,16 +13,16 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Headers have a bounded size at both ends, so TensorFlow cuts messages here, and so do we.
+/// Headers have a bounded size at both ends, so TensorFlow truncates messages to this length, and so do we.
 const MESSAGE_BYTES_MAX: usize = 3 << 10;
 
-/// Peers write binary headers with and without padding.
+/// Peers write binary headers with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Adds the outcome of a call to its trailers.
+/// Adds the status of a call to its trailers.
 pub(crate) fn write(outcome: &Result<()>, headers: &mut HeaderMap) {
     let status = match outcome {
         Ok(()) => {
@@ -44,7 +44,7 @@ pub(crate) fn write(outcome: &Result<()>, headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the outcome that headers or trailers tell, or `None` when they tell none.
+/// Returns the status in headers or trailers, or `None` if they contain none.
 pub(crate) fn read(headers: &HeaderMap) -> Option<Result<()>> {
     let code = headers.get(GRPC_STATUS)?.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(2i32);
     if code == 0 {
@@ -57,7 +57,7 @@ pub(crate) fn read(headers: &HeaderMap) -> Option<Result<()>> {
 }
 
 fn is_derived(value: &[u8]) -> bool {
-    // A leading zero byte means that the rest is the message itself, which peers may agree on.
+    // A leading zero byte means that the message itself follows, which peers may negotiate.
     let decoded = match value.split_first() {
         Some((0, raw)) => raw.to_vec(),
         _ => match BASE64.decode(value).or_else(|_| general_purpose::URL_SAFE_NO_PAD.decode(value)) {
@@ -68,7 +68,7 @@ fn is_derived(value: &[u8]) -> bool {
     GrpcPayloadContainer::decode(&decoded[..]).is_ok_and(|container| container.payloads.contains_key(DERIVED_STATUS))
 }
 
-/// Returns the longest beginning that fits, cut between characters.
+/// Returns the longest prefix that fits, cut between characters.
 fn cut(message: &str) -> &str {
     let mut end = message.len().min(MESSAGE_BYTES_MAX);
     while !message.is_char_boundary(end) {

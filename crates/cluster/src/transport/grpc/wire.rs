@@ -1,14 +1,14 @@
-//! The protobuf wire format by hand, for the messages that carry tensors: a reader over bytes, and a writer that shares
-//! the bytes of large tensors instead of copying them.
+//! The protobuf wire format for the messages that carry tensors: a reader over bytes, and a writer that shares the bytes of large
+//! tensors instead of copying them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{encode_varint, encoded_len_varint};
 use tensor::{Buffer, DType, Result, Shape, Status, Tensor};
 
-/// Tensors below this size are copied beside their headers, because another segment costs more than the copy.
+/// Tensors below this size are copied behind their headers, because another segment costs more than the copy.
 const SHARED_BYTES_MIN: usize = 8 << 10;
 
-/// The largest message that protobuf allows; real TensorFlow refuses larger ones.
+/// The largest message that protobuf allows; TensorFlow refuses larger ones.
 pub(crate) const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
 /// The value of one field.
@@ -18,7 +18,7 @@ pub(crate) enum Field<'a> {
     Varint(u64),
     /// A string, bytes or a message.
     Bytes(&'a [u8]),
-    /// Four or eight bytes, which none of the messages here has.
+    /// Four or eight bytes, which none of these messages uses.
     Fixed,
 }
 
@@ -100,12 +100,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The error for bytes that are no message.
+/// The error for invalid bytes.
 pub(crate) fn malformed() -> Status {
     Status::invalid_argument("a message could not be parsed")
 }
 
-/// Reads a tensor. Large contents that the transport has already put where they belong come as `content`.
+/// Reads a tensor. `content` is the contents that the transport has already split off, if it has.
 pub(crate) fn read_tensor(message: &[u8], content: Option<Buffer>) -> Result<Tensor> {
     let mut dtype = 0i32;
     let mut shape = None;
@@ -129,7 +129,7 @@ pub(crate) fn read_tensor(message: &[u8], content: Option<Buffer>) -> Result<Ten
         if let Some(content) = content {
             return Tensor::from_buffer(dtype, shape, content);
         }
-        // No content at all means zeros, which the slow way makes.
+        // No content at all means zeros, which the general decoder handles.
         if !inline.is_empty() {
             let mut buffer = Buffer::new(inline.len())?;
             if let Some(bytes) = buffer.bytes_mut() {
@@ -169,14 +169,14 @@ fn read_shape(message: &[u8]) -> Result<Shape> {
     Shape::new(&dims)
 }
 
-/// A message in pieces, of which the large ones are shared with the tensors they come from.
+/// An encoded message in pieces; the large ones are shared with their tensors.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
-    /// The pieces in order; the first begins with room for gRPC's prefix.
+    /// The pieces in order; the first one begins with space for gRPC's prefix.
     pub pieces: smallvec::SmallVec<[Bytes; 2]>,
 }
 
-/// The length of the prefix in front of a gRPC message: a flag and the length.
+/// The length of the prefix of a gRPC message: a flag and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// Writes a message as [`Segments`].
@@ -210,7 +210,7 @@ impl Writer {
         }
     }
 
-    /// Writes an element of a repeated field of strings, which is there even when it is empty.
+    /// Writes an element of a repeated string field, even if it is empty.
     pub fn element(&mut self, number: u32, value: &[u8]) {
         self.field(number, value.len());
         self.current.put_slice(value);
@@ -219,7 +219,7 @@ impl Writer {
     /// Writes a message.
     pub fn message(&mut self, number: u32, message: &impl prost::Message) {
         self.field(number, message.encoded_len());
-        // A `BytesMut` grows as needed, so that this can't fail.
+        // A `BytesMut` grows as needed, so this can't fail.
         let _ = message.encode(&mut self.current);
     }
 
@@ -253,7 +253,7 @@ impl Writer {
         self.tensor(2, tensor);
     }
 
-    /// Returns the message with its gRPC prefix; `what` names it when it is too large to be sent.
+    /// Returns the message with its gRPC prefix; `what` names it in the error if it is too large.
     pub fn finish(mut self, what: impl FnOnce() -> String) -> Result<Segments> {
         let total = self.done_bytes + self.current.len() - PREFIX_BYTES;
         if total > MESSAGE_BYTES_MAX {
@@ -276,7 +276,7 @@ impl Writer {
     }
 }
 
-/// Returns the error for something that protobuf can't carry.
+/// Returns the error for a message that exceeds protobuf's limit.
 pub(crate) fn too_large(what: String, bytes: usize) -> Status {
     Status::invalid_argument(format!(
         "{what} takes {bytes} bytes, and a message can have at most {MESSAGE_BYTES_MAX} (2 GiB)"
@@ -303,7 +303,7 @@ impl Segments {
     }
 }
 
-/// A tensor ready to be written: everything but its plain elements is encoded, and those are shared.
+/// A tensor that is ready to be written: everything except its plain elements is encoded, and those are shared.
 pub(crate) struct EncodedTensor {
     head: smallvec::SmallVec<[u8; 64]>,
     content: Option<Buffer>,

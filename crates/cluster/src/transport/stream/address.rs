@@ -1,5 +1,5 @@
-//! Where tasks take streams: what a task offers in the description of its devices, and the address that follows for
-//! another task, depending on whether both are on one machine.
+//! Addresses of streams: the offer that a task makes in the description of its devices, and the address that another task derives
+//! from it, depending on whether both are on one machine.
 
 use super::frame::VERSION;
 use crate::Transport;
@@ -8,20 +8,20 @@ use proto::DeviceAttributes;
 use std::fmt;
 use tensor::{Result, Status};
 
-/// The word before an offer, which the version of the protocol follows. The first release had none there.
+/// The prefix of an offer, which is followed by the protocol version. The first release had no version there.
 const OFFER: &str = "stream";
 
-/// What a task offers to its peers.
+/// A task's offer to its peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamOffer {
-    /// Names the machine, or the part of it whose sockets can reach each other.
+    /// Identifies the machine, or the network namespace of it whose sockets can reach each other.
     pub host: String,
-    /// The name of the task's Unix socket; empty when it has none.
+    /// The name of the task's Unix socket; empty if it has none.
     pub unix: String,
 }
 
 impl StreamOffer {
-    /// Makes the offer of a task; `None` when it is to use gRPC only.
+    /// Returns the offer of a task; `None` if it uses gRPC only.
     pub fn new(transport: Transport, incarnation: u64) -> Option<StreamOffer> {
         match transport {
             Transport::Grpc => None,
@@ -38,18 +38,18 @@ impl StreamOffer {
         format!(" {OFFER}{VERSION} host={} unix={}", self.host, self.unix)
     }
 
-    /// Returns how a device's task takes streams that this one understands; `None` when it takes none.
+    /// Returns how a device's task accepts streams of this version; `None` if it doesn't.
     pub fn of(device: &DeviceAttributes) -> Option<StreamOffer> {
         if is_ours(device) { StreamOffer::from_text(&device.physical_device_desc) } else { None }
     }
 
-    /// Returns which other version of streams a device's task takes, if it does.
+    /// Returns the other stream version that a device's task uses, if it does.
     pub fn other_version(device: &DeviceAttributes) -> Option<u64> {
         let offered = device.physical_device_desc.split(' ').find_map(version_of).filter(|_| is_ours(device));
         offered.filter(|&version| version != VERSION)
     }
 
-    /// Reads the offer in the description of a device.
+    /// Parses the offer in the description of a device.
     fn from_text(description: &str) -> Option<StreamOffer> {
         let mut words = description.split(' ').skip_while(|word| version_of(word) != Some(VERSION)).skip(1);
         let host = words.next()?.strip_prefix("host=")?.to_owned();
@@ -57,8 +57,8 @@ impl StreamOffer {
         Some(StreamOffer { host, unix })
     }
 
-    /// Returns the address at which a task with the offer `self` reaches one with the offer `other`, which is `task` at
-    /// `address` in the cluster and whose first device has this incarnation.
+    /// Returns the address at which a task with the offer `self` reaches one with the offer `other`, which is `task` at `address`
+    /// in the cluster and whose first device has this incarnation.
     pub fn address_of(&self, other: &StreamOffer, task: &str, address: &str, incarnation: u64) -> String {
         if !self.unix.is_empty() && !other.unix.is_empty() && self.host == other.host {
             format!("unix:{}#{incarnation:016x}@{task}", other.unix)
@@ -68,7 +68,7 @@ impl StreamOffer {
     }
 }
 
-/// Reads the word before an offer.
+/// Parses the prefix of an offer.
 fn version_of(word: &str) -> Option<u64> {
     match word.strip_prefix(OFFER)? {
         "" => Some(1),
@@ -93,14 +93,14 @@ fn host() -> Option<String> {
     Some(format!("{}-{number}", boot.trim()))
 }
 
-/// An address at which a task takes streams.
+/// An address at which a task accepts streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamAddress<'a> {
-    /// Where.
+    /// The endpoint.
     pub place: Place<'a>,
-    /// The incarnation of the task's first device, so that its successor isn't taken for it.
+    /// The incarnation of the task's first device, which distinguishes it from its successor after a restart.
     pub incarnation: u64,
-    /// The task's name, for messages; empty when it isn't told.
+    /// The task's name, for messages; empty if it isn't known.
     pub task: &'a str,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for StreamAddress<'_> {
     }
 }
 
-/// Where a task takes streams.
+/// The endpoint of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place<'a> {
     /// `host:port`.

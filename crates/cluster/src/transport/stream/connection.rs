@@ -1,5 +1,5 @@
-//! [`Connection`]: one stream to a peer, in both directions. Whoever has something to say writes it at once, on its own
-//! thread, as far as the socket takes it; what is left goes out from a task as the socket drains.
+//! [`Connection`]: one stream to a peer, in both directions. A sender writes at once, on its own thread, as much as the socket
+//! accepts; a background task writes the rest as the socket drains.
 
 use super::frame::{Fields, FrameWriter, Kind, OutFrame, Purpose, Share};
 use super::outgoing::Outgoing;
@@ -26,92 +26,92 @@ use std::time::Duration;
 use tensor::{Buffer, Code, Result, Status, Tensor};
 use tokio::sync::{Notify, oneshot};
 
-/// How many pieces one system call takes.
+/// The number of pieces that one system call writes.
 const PIECES_MAX: usize = 64;
 
-/// How many pieces of pushed tensors wait to leave together.
+/// The most pieces of pushed tensors that wait to be sent together.
 const PUSHED_PIECES_MAX: usize = 16;
 
-/// A pushed tensor of so many bytes is not made to wait: its copy takes longer than the system call.
+/// A pushed tensor of this many bytes is sent at once: its copy takes longer than the system call.
 const PUSHED_BYTES_MAX: usize = 32 << 10;
 
-/// How long a peer's memory may be kept for want of a frame that takes its release along. Steps send frames all the time, and
-/// a clock that is set for each of them would cost as much as the frames.
+/// How long the release of a peer's memory waits for a frame to travel with. Steps send frames all the time, and a timer for each
+/// release would cost as much as the frames.
 const RELEASE_DELAY: Duration = Duration::from_millis(20);
 
 /// A stream to a peer.
 pub struct Connection {
     id: LinkId,
-    /// Where the peer is, for messages.
+    /// The peer's address, for messages.
     address: String,
-    /// Which task it is, as it says itself.
+    /// The peer's task, as it states itself.
     task: OnceLock<String>,
-    /// How much may wait for it, and for how long.
+    /// The bounds of the queue and of waiting times.
     limits: StreamLimits,
     /// The incarnations of its devices.
     incarnations: OnceLock<SmallVec<[u64; 2]>>,
-    /// Those of them that it is proven to have.
+    /// Those of them that are proven.
     proven: OnceLock<SmallVec<[u64; 2]>>,
-    /// Where what goes over the connection is counted.
+    /// The counters of the connection's transfers.
     traffic: OnceLock<Arc<PeerTraffic>>,
-    /// Told when the peer has greeted, or the connection is over.
+    /// Notified when the peer has greeted, or the connection is over.
     settling: Notify,
     outgoing: Mutex<Sending>,
-    /// Whether something may be left to be written.
+    /// Whether something may be queued.
     has_backlog: AtomicBool,
-    /// Whether the peer still takes what it is sent.
+    /// Whether the peer still reads.
     pub(super) silence: Silence,
-    /// Told when there is something left to be written.
+    /// Notified when something is queued.
     unfinished: Notify,
     calls: Mutex<HashMap<u64, oneshot::Sender<Result<RunGraphReply>>>>,
     next_call: AtomicU64,
     /// Whether the peer reads our heap.
     is_shared: AtomicBool,
-    /// What the peer reads there, by token; kept until it says that it is done.
+    /// The blocks that the peer reads there, by token; kept until it releases them.
     lent: Mutex<HashMap<u64, Buffer>>,
-    /// How many bytes these have.
+    /// The size of these blocks in bytes.
     lent_bytes: AtomicUsize,
     next_token: AtomicU64,
-    /// What we need no longer of the peer's heap; it is told so with the next frame, or after a moment.
+    /// The released blocks of the peer's heap; the peer is told with the next frame, or after a moment.
     releases: Arc<Releases>,
 }
 
 struct Sending {
     link: Link,
     queue: Outgoing,
-    /// How many frames were sent that the peer has to do something for.
+    /// The number of frames sent that require an action of the peer.
     num_sent: u64,
-    /// How many bytes have left.
+    /// The number of bytes written.
     written: u64,
 }
 
-/// How far a connection has come, for whoever watches whether it still does.
+/// The progress of a connection, for the watch of silent peers.
 pub(super) struct Progress {
-    /// Frames that the peer has to do something for.
+    /// Frames that require an action of the peer.
     pub num_sent: u64,
-    /// Bytes that have left.
+    /// Bytes written.
     pub written: u64,
-    /// Bytes that wait.
+    /// Bytes queued.
     pub waiting: usize,
     /// Whether there is a socket.
     pub is_up: bool,
 }
 
 enum Link {
-    /// What is sent waits until there is a socket.
+    /// Frames wait until there is a socket.
     Connecting,
     Up(Arc<Socket>),
     Broken(Status),
 }
 
 impl Connection {
-    /// Makes a connection that is about to be made; what is sent meanwhile waits.
+    /// Returns a connection that isn't established yet; frames are queued meanwhile.
     #[cfg(test)]
     pub(crate) fn connecting(address: &str) -> Connection {
         Connection::with_limits(address, StreamLimits::default())
     }
 
-    /// Makes a connection that is about to be made, with bounds of its own.
+    /// Returns such a connection with the given bounds.
     pub(super) fn with_limits(address: &str, limits: StreamLimits) -> Connection {
         static NUM_MADE: AtomicU64 = AtomicU64::new(0);
         Connection {
@@ -142,11 +142,11 @@ impl Connection {
         }
     }
 
-    /// Gives the connection its socket, and sends `first` before anything else.
+    /// Sets the connection's socket, and sends `first` before anything else.
     pub(crate) fn up(&self, socket: Arc<Socket>, first: OutFrame) {
         let mut outgoing = self.outgoing.lock();
         if matches!(outgoing.link, Link::Broken(_)) {
-            // It was ended before it began.
+            // The connection was closed before it was established.
             socket.shut_down();
             return;
         }
@@ -158,12 +158,12 @@ impl Connection {
         self.flush(&mut outgoing);
     }
 
-    /// Returns what tells the connection from others.
+    /// Returns the connection's unique number.
     pub(crate) fn id(&self) -> LinkId {
         self.id
     }
 
-    /// Notes which task the peer is, and which devices it has.
+    /// Records which task the peer is, and its devices.
     pub(crate) fn greeted_by(&self, task: &str, incarnations: &[u64], proven: &[u64]) {
         let _ = self.incarnations.set(incarnations.into());
         let _ = self.proven.set(proven.into());
@@ -171,45 +171,45 @@ impl Connection {
         self.settling.notify_waiters();
     }
 
-    /// Has what goes over the connection counted.
+    /// Sets the counters of the connection's transfers.
     pub(super) fn count_with(&self, traffic: Arc<PeerTraffic>) {
         let _ = self.traffic.set(traffic);
     }
 
-    /// Counts a tensor, or several, that leave for a step; nothing if there is none.
+    /// Counts tensors that are sent in a step.
     fn count_sent(&self, step_id: i64, bytes: usize) {
         if let Some(traffic) = self.traffic.get().filter(|_| bytes > 0) {
             traffic.sent(step_id, bytes);
         }
     }
 
-    /// Counts a tensor that came for a step.
+    /// Counts a tensor that was received in a step.
     pub(super) fn count_received(&self, step_id: i64, bytes: usize) {
         if let Some(traffic) = self.traffic.get().filter(|_| bytes > 0) {
             traffic.received(step_id, bytes);
         }
     }
 
-    /// Returns the incarnations of the peer's devices that it is proven to have; none when it may be anybody.
+    /// Returns the proven incarnations of the peer's devices; none if its identity isn't proven.
     pub(crate) fn proven(&self) -> &[u64] {
         self.proven.get().map_or(&[], |proven| proven.as_slice())
     }
 
-    /// Returns the incarnations that the peer says its devices have; none before it has told them.
+    /// Returns the incarnations that the peer states; none before it has greeted.
     pub(crate) fn incarnations(&self) -> &[u64] {
         self.incarnations.get().map_or(&[], |incarnations| incarnations.as_slice())
     }
 
-    /// Returns whether the peer has greeted, and the connection lasts.
+    /// Returns whether the peer has greeted and the connection is open.
     pub(crate) fn is_greeted(&self) -> bool {
         self.task.get().is_some() && self.is_usable()
     }
 
-    /// Waits until the peer has greeted; an error is why it never will.
+    /// Waits until the peer has greeted; an error says why it never will.
     pub(crate) async fn settled(&self) -> Result<()> {
         loop {
             let mut changed = std::pin::pin!(self.settling.notified());
-            // Before looking, so that a change in between is not missed.
+            // Created before the check, so that a change in between isn't missed.
             changed.as_mut().enable();
             if let Link::Broken(status) = &self.outgoing.lock().link {
                 return Err(status.clone());
@@ -221,12 +221,12 @@ impl Connection {
         }
     }
 
-    /// Returns the name of the peer, or its address as long as it has told nothing else.
+    /// Returns the name of the peer, or its address if the name isn't known yet.
     pub(crate) fn peer(&self) -> &str {
         self.task.get().unwrap_or(&self.address)
     }
 
-    /// Returns who the peer is and where, as far as that is known.
+    /// Returns the peer's name and address, as far as they are known.
     pub(super) fn peer_at(&self) -> String {
         match self.task.get() {
             Some(task) if self.address.contains(task.as_str()) => self.address.clone(),
@@ -240,7 +240,7 @@ impl Connection {
         &self.limits
     }
 
-    /// Returns whether the connection can still carry something.
+    /// Returns whether the connection is usable.
     pub(crate) fn is_usable(&self) -> bool {
         !matches!(self.outgoing.lock().link, Link::Broken(_))
     }
@@ -264,7 +264,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a frame of which nothing follows for the peer, such as the answer to a question whether it is still there.
+    /// Sends a frame that requires no action of the peer, such as the answer to a ping.
     pub(super) fn send_word(&self, kind: Kind) -> Result<()> {
         let frame = FrameWriter::plain(kind, 0).finish()?;
         let mut outgoing = self.outgoing.lock();
@@ -276,8 +276,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Refuses a frame when too many wait. That many only a peer can cause that asks and never reads, and it would miss this
-    /// one, so the connection ends.
+    /// Refuses a frame if too many are queued. Only a peer that sends requests and never reads the answers can cause that, and it
+    /// would miss this frame, so the connection is closed.
     fn has_room(&self, outgoing: &Sending) -> Result<()> {
         let most = self.limits.waiting_frames_max;
         if outgoing.queue.num_frames() < most {
@@ -289,8 +289,8 @@ impl Connection {
         Err(Status::resource_exhausted(format!("{most} frames wait for {}, which does not read", self.peer_at())))
     }
 
-    /// Refuses tensors for a peer that takes nothing any more and has too much to take already. While it takes something, what
-    /// waits is what steps under way have made, and memory bounds that.
+    /// Refuses tensors for a peer that has stopped reading and has too much queued. While it reads, the queue holds what current
+    /// steps have produced, which is bounded by memory.
     fn takes_tensors(&self) -> Result<()> {
         let Some(silent_for) = self.silence.lasts_for() else { return Ok(()) };
         let waiting = self.outgoing.lock().queue.bytes().saturating_add(self.lent_bytes.load(Ordering::Relaxed));
@@ -306,14 +306,14 @@ impl Connection {
         )))
     }
 
-    /// Drops the frames of a step that is over, as far as they have not begun to leave.
+    /// Drops the queued frames of a finished step, except one that is partly written.
     pub(crate) fn forget_step(&self, step_id: i64) {
         if self.has_backlog.load(Ordering::Acquire) {
             self.take_out(|purpose| purpose.is_for_step(step_id));
         }
     }
 
-    /// Drops the answer to a call that the peer no longer wants.
+    /// Drops the answer to a call that the peer has cancelled.
     pub(super) fn forget_answer(&self, call: u64) {
         if self.has_backlog.load(Ordering::Acquire) {
             self.take_out(|purpose| purpose == Purpose::Answer(call));
@@ -329,7 +329,7 @@ impl Connection {
         !taken.is_empty()
     }
 
-    /// Returns how far the connection has come.
+    /// Returns the connection's progress.
     pub(super) fn progress(&self) -> Progress {
         let outgoing = self.outgoing.lock();
         Progress {
@@ -340,7 +340,7 @@ impl Connection {
         }
     }
 
-    /// Writes a frame whose tensors may be lent; one that is not made lends nothing.
+    /// Encodes a frame whose tensors may be lent; if encoding fails, nothing stays lent.
     fn framed(&self, write: impl FnOnce(Share<'_>) -> Result<OutFrame>) -> Result<OutFrame> {
         let tokens = RefCell::new(SmallVec::new());
         let written = write(&|content| {
@@ -362,12 +362,12 @@ impl Connection {
         }
     }
 
-    /// From now on large tensors go to the peer by their place in our heap.
+    /// From now on large tensors are sent to the peer as positions in our heap.
     pub(crate) fn share(&self) {
         self.is_shared.store(true, Ordering::Release);
     }
 
-    /// Lends the peer a part of our heap; returns its place and the token by which it comes back.
+    /// Lends the peer a block of our heap; returns its position and the token by which it is released.
     pub(super) fn lend(&self, content: &Buffer) -> Option<(u64, u64)> {
         if !self.is_shared.load(Ordering::Acquire) {
             return None;
@@ -379,13 +379,13 @@ impl Connection {
         Some((place, token))
     }
 
-    /// Returns how many bytes the peer was lent.
+    /// Returns the number of bytes lent to the peer.
     #[cfg(test)]
     pub(super) fn lent_bytes(&self) -> usize {
         self.lent_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes back what the peer never got to know of.
+    /// Takes back blocks that the peer was never told about.
     fn unlend(&self, tokens: &[u64]) {
         tokens.iter().for_each(|&token| self.take_back(token));
     }
@@ -397,7 +397,7 @@ impl Connection {
         }
     }
 
-    /// Takes back what the peer needs no longer.
+    /// Takes back blocks that the peer has released.
     pub(super) fn returned(&self, mut tokens: Fields<'_>) -> Result<()> {
         while tokens.len() > 0 {
             self.take_back(tokens.u64()?);
@@ -405,12 +405,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns where it is noted what we need no longer of the peer's heap.
+    /// Returns the list of released blocks of the peer's heap.
     pub(super) fn releases(&self) -> &Arc<Releases> {
         &self.releases
     }
 
-    /// Gives back what no frame has taken along, for as long as the connection lasts.
+    /// Sends releases that no frame has carried, as long as the connection lasts.
     pub(crate) async fn give_back(&self) -> Infallible {
         loop {
             self.releases.wait().await;
@@ -423,7 +423,7 @@ impl Connection {
         }
     }
 
-    /// Puts what we need no longer into the queue.
+    /// Queues the releases.
     fn queue_releases(&self, outgoing: &mut Sending) {
         let written = self.releases.take(|tokens| {
             let mut writer = FrameWriter::plain(Kind::Release, 0);
@@ -435,7 +435,7 @@ impl Connection {
         }
     }
 
-    /// Writes as much as the socket takes. An error is left for the reader, which sees the same.
+    /// Writes as much as the socket accepts. The reader sees the same errors, and handles them.
     fn flush(&self, outgoing: &mut Sending) {
         let Link::Up(socket) = &outgoing.link else { return };
         while !outgoing.queue.is_empty() {
@@ -461,7 +461,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is left over, until the connection breaks.
+    /// Writes the queue, until the connection breaks.
     pub(crate) async fn write_the_rest(&self, socket: &Socket) -> io::Result<()> {
         loop {
             self.unfinished.notified().await;
@@ -478,7 +478,7 @@ impl Connection {
                     break;
                 }
                 if outgoing.written == before {
-                    // Nothing went: either it would block, which `writable` waits for, or the socket is broken.
+                    // Nothing was written: either the socket is full, which `writable` waits for, or it is broken.
                     let mut slices = [IoSlice::new(&[]); 1];
                     let count = outgoing.queue.show(&mut slices);
                     match socket.try_write_vectored(&slices[..count]) {
@@ -494,7 +494,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: what waits for answers is told why.
+    /// Closes the connection, and fails pending calls with the reason.
     pub(crate) fn broken(&self, status: &Status) {
         let queue = {
             let mut outgoing = self.outgoing.lock();
@@ -512,7 +512,7 @@ impl Connection {
         let lent = std::mem::take(&mut *self.lent.lock());
         self.lent_bytes.store(0, Ordering::Relaxed);
         drop(lent);
-        // In the order in which they were made, so that a simulation repeats.
+        // In the order in which they were made, so that a simulation is reproducible.
         let mut calls: Vec<_> = std::mem::take(&mut *self.calls.lock()).into_iter().collect();
         calls.sort_unstable_by_key(|(id, _)| *id);
         for (_, call) in calls {
@@ -520,7 +520,7 @@ impl Connection {
         }
     }
 
-    /// Hands over a tensor for a step of the peer. It leaves with the next frame, at the latest with
+    /// Pushes a tensor for a step of the peer. It is sent with the next frame, at the latest by
     /// [`flush_pushes`](Self::flush_pushes).
     pub(crate) fn push(&self, step_id: i64, key: &str, tensor: &Tensor, is_dead: bool) -> Result<()> {
         self.takes_tensors()?;
@@ -551,7 +551,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what was pushed.
+    /// Sends the pushed tensors.
     pub(crate) fn flush_pushes(&self) {
         let mut outgoing = self.outgoing.lock();
         if !outgoing.queue.is_empty() && matches!(outgoing.link, Link::Up(_)) {
@@ -560,7 +560,7 @@ impl Connection {
         }
     }
 
-    /// Says that a step is over.
+    /// Tells the peer that a step is over.
     pub(crate) fn cleanup(&self, step_id: i64) -> Result<()> {
         self.send(FrameWriter::plain(Kind::Cleanup, step_id as u64).finish()?)
     }
@@ -574,13 +574,13 @@ impl Connection {
         let (sender, receiver) = oneshot::channel();
         self.calls.lock().insert(id, sender);
         let pending = PendingCall { connection: self.clone(), id, receiver: Some(receiver) };
-        // Dropping `pending` takes the call out again.
+        // Dropping `pending` removes the call.
         self.send(frame)?;
         self.count_sent(call.step_id, call.sends.iter().map(|(_, tensor)| tensor.num_bytes()).sum());
         Ok(pending)
     }
 
-    /// Asks the peer for a part of a collective op's tensor. Dropping the answer takes the request back.
+    /// Asks the peer for a part of a collective op's tensor. Dropping the answer cancels the request.
     pub(crate) fn recv_part(self: &Arc<Self>, step_id: i64, key: &str) -> Result<PendingCall> {
         let id = self.next_call.fetch_add(1, Ordering::Relaxed);
         let frame = super::messages::write_recv_part(id, step_id, key)?;
@@ -594,7 +594,7 @@ impl Connection {
 
     /// Answers a call of the peer.
     pub(super) fn reply(&self, id: u64, reply: Result<RunGraphReply>) -> Result<()> {
-        // An answer that would be too much becomes the error that says so.
+        // An answer that exceeds a bound is replaced by the error about it.
         let reply = reply.and_then(|reply| match reply.received.is_empty() {
             true => Ok(reply),
             false => self.takes_tensors().map(|()| reply),
@@ -606,7 +606,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Hands an answer to whoever waits for it.
+    /// Passes an answer to the waiting caller.
     pub(crate) fn answered(&self, id: u64, reply: Result<RunGraphReply>) {
         if let Some(call) = self.calls.lock().remove(&id) {
             let _ = call.send(reply);
@@ -634,7 +634,7 @@ impl PeerLink for Connection {
     }
 }
 
-/// A call whose answer is awaited.
+/// A pending call.
 pub struct PendingCall {
     connection: Arc<Connection>,
     id: u64,
@@ -642,7 +642,7 @@ pub struct PendingCall {
 }
 
 impl PendingCall {
-    /// Waits for the part that was asked for.
+    /// Waits for the requested part.
     pub async fn part(self) -> Result<Tensor> {
         let part = self.answer().await?.received.pop();
         part.ok_or_else(|| Status::internal("a peer answered without the part that it was asked for"))
@@ -664,14 +664,14 @@ fn gone() -> Status {
 impl Drop for PendingCall {
     fn drop(&mut self) {
         if self.receiver.is_some() && self.connection.calls.lock().remove(&self.id).is_some() {
-            // What the peer has not begun to hear needs no taking back.
+            // A request that hasn't been written needs no cancellation.
             let is_this = |purpose| matches!(purpose, Purpose::Call(id, _) if id == self.id);
             if self.connection.has_backlog.load(Ordering::Acquire) && self.connection.take_out(is_this) {
                 return;
             }
             let cancel = FrameWriter::plain(Kind::Cancel, self.id).finish();
             if let Ok(frame) = cancel {
-                // If it can't be sent, the peer sees the connection end, which cancels too.
+                // If it can't be sent, the peer sees the connection close, which cancels too.
                 let _ = self.connection.send(frame);
             }
         }

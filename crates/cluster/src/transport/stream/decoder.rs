@@ -1,6 +1,6 @@
-//! [`Decoder`]: what a peer says, out of the bytes that arrive. It does no I/O: whoever drives it puts bytes where it says and takes
-//! events, a thread that sleeps in the system call as well as a task. The contents of large tensors go straight into aligned buffers of
-//! their own.
+//! [`Decoder`]: decodes the frames of a peer from the bytes that arrive. It does no I/O: its driver, a blocking thread or an
+//! async task, puts bytes where it says and takes events. The contents of large tensors are received directly into aligned
+//! buffers.
 
 use super::frame::{Fields, HEADER_BYTES, Header, Kind, PREFACE, TensorHead, check_preface, malformed};
 use super::releases::Releases;
@@ -9,19 +9,19 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{Buffer, Result, Status, Tensor, copy_bytes};
 
-/// What is read at once. Small frames come several at a time.
+/// The size of a read. Small frames arrive several at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Contents beyond this are not reserved at a peer's word.
+/// Contents beyond this size are not reserved on a peer's word.
 const RESERVED_BYTES_MAX: usize = 4 << 30;
 
-/// A bound on a frame of somebody who has not said yet who it is.
+/// The largest frame before the peer has identified itself.
 const GREETING_BYTES_MAX: usize = 48 << 10;
 
 /// A frame that has arrived.
 #[derive(Debug)]
 pub(super) struct InFrame {
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
     /// The call or the step.
     pub id: u64,
@@ -38,7 +38,7 @@ impl InFrame {
     }
 }
 
-/// What has arrived.
+/// An event.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one preface, and a box for each frame would cost more")]
 pub(super) enum Event {
@@ -48,7 +48,7 @@ pub(super) enum Event {
     Frame(InFrame),
 }
 
-/// What comes next.
+/// The state of the decoder.
 enum Expected {
     Preface,
     Header,
@@ -63,26 +63,26 @@ struct Arriving {
     filled: usize,
 }
 
-/// Makes events of the bytes of one direction of a stream.
+/// Decodes one direction of a stream.
 pub(super) struct Decoder {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     expected: Expected,
-    /// The head of the frame that is arriving, and where the fields of its kind begin.
+    /// The head of the current frame, and the offset of its kind's fields.
     head: Vec<u8>,
     fields_at: usize,
-    /// Its tensors whose contents have not begun to arrive, the next one last.
+    /// Its tensors whose contents have not begun to arrive, in reverse order.
     heads: SmallVec<[TensorHead; 2]>,
     arriving: Option<Arriving>,
     tensors: SmallVec<[(Tensor, bool); 2]>,
-    /// The peer's heap, and where it is noted what is needed no longer.
+    /// The peer's heap, and the list of released blocks of it.
     shared: Option<(Arc<PeerMemory>, Arc<Releases>)>,
     is_greeting: bool,
 }
 
 impl Decoder {
-    /// Makes the decoder of a stream that begins. Until [`greeted`](Self::greeted) frames are small and have no tensors.
+    /// Returns the decoder of a new stream. Until [`greeted`](Self::greeted), frames are small and have no tensors.
     pub fn new() -> Decoder {
         Decoder {
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
@@ -99,39 +99,39 @@ impl Decoder {
         }
     }
 
-    /// Ends the greeting: from now on the peer may say what it wants.
+    /// Ends the greeting: from now on the peer may send any frame.
     pub fn greeted(&mut self) {
         self.is_greeting = false;
     }
 
-    /// Lets tensors come from a peer's heap.
+    /// Accepts tensors in a peer's heap.
     pub fn share(&mut self, memory: PeerMemory, releases: &Arc<Releases>) {
         self.shared = Some((Arc::new(memory), releases.clone()));
     }
 
-    /// Returns whether the stream may end here without that something is missing.
+    /// Returns whether the stream may end here without an incomplete frame.
     pub fn is_between_frames(&self) -> bool {
         matches!(self.expected, Expected::Header) && self.start == self.end
     }
 
-    /// Returns where the next bytes go, which is never nothing; [`filled`](Self::filled) says how many there were. To be called when
-    /// [`next`](Self::next) has returned `None`.
+    /// Returns the buffer for the next bytes, which is never empty; [`filled`](Self::filled) reports how many were read. Call it
+    /// after [`next`](Self::next) has returned `None`.
     pub fn space(&mut self) -> &mut [u8] {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.content.len() - arriving.filled >= BUFFER_BYTES)
             && self.start == self.end
             && let Some(Arriving { content, filled, .. }) = &mut self.arriving
             && let Some(bytes) = content.bytes_mut()
         {
-            // Straight to where it belongs.
+            // Directly into the tensor's buffer.
             return &mut bytes[*filled..];
         }
-        // What is left is part of a header.
+        // The remaining bytes are part of a header.
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         &mut self.buffer[self.end..]
     }
 
-    /// Notes that so many bytes have arrived where [`space`](Self::space) has said.
+    /// Reports that this many bytes were read into [`space`](Self::space).
     pub fn filled(&mut self, count: usize) {
         match &mut self.arriving {
             Some(arriving) if self.start == self.end && arriving.content.len() - arriving.filled >= BUFFER_BYTES => {
@@ -141,7 +141,7 @@ impl Decoder {
         }
     }
 
-    /// Returns what has arrived next; `None` when more bytes are needed for that.
+    /// Returns the next event; `None` if more bytes are needed for it.
     pub fn next(&mut self) -> Result<Option<Event>> {
         loop {
             match self.expected {
@@ -157,7 +157,7 @@ impl Decoder {
                     if self.is_greeting && (header.head_len > GREETING_BYTES_MAX || header.num_tensors > 0) {
                         return Err(malformed());
                     }
-                    // A long head grows as it arrives: a peer's word alone takes no memory.
+                    // A long head grows as it arrives: a peer's word alone doesn't allocate memory.
                     self.head = Vec::with_capacity(header.head_len.min(BUFFER_BYTES));
                     self.expected = Expected::Head(header);
                 }
@@ -188,7 +188,7 @@ impl Decoder {
         }
     }
 
-    /// Takes so many bytes out of the buffer, if they are there.
+    /// Takes this many bytes out of the buffer, if they have arrived.
     fn take(&mut self, count: usize) -> Option<&[u8]> {
         let taken = self.buffer[self.start..self.end].get(..count)?;
         self.start += count;
@@ -205,7 +205,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Makes tensors of the contents that have arrived; returns whether those of the frame are complete.
+    /// Builds tensors of the contents that have arrived; returns whether those of the frame are complete.
     fn contents(&mut self) -> Result<bool> {
         loop {
             if let Some(mut arriving) = self.arriving.take() {
@@ -273,7 +273,7 @@ mod tests {
         [frame(Kind::Tensor, 7, &tensors()), frame(Kind::Cancel, 8, &[]), frame(Kind::RunGraph, 9, &tensors()[..2])]
     }
 
-    /// What a frame is, as text.
+    /// Describes a frame.
     fn told(frame: &InFrame) -> String {
         let tensors: Vec<_> = frame
             .tensors
@@ -363,7 +363,7 @@ mod tests {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= change;
                 match decode(&damaged, [at]) {
-                    // A length that says more leaves the rest waiting; nothing else may keep a frame back.
+                    // A length that is too large leaves the rest pending; nothing else may withhold a frame.
                     Ok((events, is_between)) => assert!(events.len() >= 3 || !is_between, "{at} {change}: {events:?}"),
                     Err(status) => {
                         assert_ne!(status.code(), tensor::Code::Internal, "{at} {change}: {status}");

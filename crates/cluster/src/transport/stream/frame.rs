@@ -1,4 +1,4 @@
-//! What goes over a stream: frames of a fixed header, a few fields, and tensors whose bytes follow as they are.
+//! The frames of a stream: a fixed header, a few fields, and tensors whose bytes follow unencoded.
 //!
 //! ```text
 //! kind u8 · 3 bytes of 0 · tensors u32 · head length u32 · 4 bytes of 0 · id u64     the header, 24 bytes
@@ -8,19 +8,19 @@
 //! the contents of the tensors that aren't shared, one after the other
 //! ```
 //!
-//! All numbers are little-endian. A text is its length as u32 and its bytes.
+//! All numbers are little-endian. A string is its length as u32 and its bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 use tensor::{Buffer, DType, Result, Shape, Status, Tensor};
 
-/// The first bytes of a connection, by which a server tells it from HTTP/2.
+/// The first bytes of a connection, by which a server distinguishes it from HTTP/2.
 pub(crate) const PREFACE: &[u8; 8] = b"FERROFL2";
 
-/// What the first bytes of every version begin with.
+/// The common prefix of the first bytes of all versions.
 const PREFACE_OF_ALL: &[u8] = b"FERROFL";
 
-/// The version of the protocol. Whoever changes what frames look like or mean counts it up: tasks of different versions use gRPC.
+/// The protocol version. Any change to the layout or meaning of frames must increment it: tasks of different versions use gRPC.
 pub(super) const VERSION: u64 = 5;
 
 /// Checks the first bytes of a connection.
@@ -43,51 +43,51 @@ pub(super) fn other_version(version: Option<u64>) -> Status {
 /// The length of a frame's header.
 pub(super) const HEADER_BYTES: usize = 24;
 
-/// A bound on a frame's head; only handles, keys, messages and traces are there.
+/// The largest head of a frame; it holds only handles, keys, messages and traces.
 const HEAD_BYTES_MAX: usize = 256 << 20;
 
-/// A bound on the contents of one tensor, so that a broken peer can't make us reserve everything.
+/// The largest contents of one tensor, so that a broken peer can't make us reserve any amount.
 const CONTENT_BYTES_MAX: u64 = 1 << 38;
 
-/// A bound on the tensors of one frame.
+/// The most tensors of one frame.
 const TENSORS_MAX: u32 = 1 << 20;
 
 /// Contents of at least this size are sent from where they are; smaller ones are copied behind the head.
 const SHARED_BYTES_MIN: usize = 2 << 10;
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Who the sender is. The first frame in both directions.
+    /// The sender's identity. The first frame in both directions.
     Hello = 1,
-    /// Run a partition; the id names the call.
+    /// Runs a partition; the id names the call.
     RunGraph = 2,
-    /// What a call was for, with its tensors; the id is the call's.
+    /// The result of a call, with its tensors; the id is the call's.
     RunGraphReply = 3,
     /// A call failed.
     Error = 4,
-    /// The caller no longer wants the answer.
+    /// The caller has cancelled the call.
     Cancel = 5,
     /// A tensor for a step, which the id names.
     Tensor = 6,
     /// A step, which the id names, is over.
     Cleanup = 7,
-    /// Shared contents that the receiver needs no longer.
+    /// Releases blocks of the receiver's heap.
     Release = 8,
-    /// The sender's heap, whose file lies beside the frame. Only during the greeting.
+    /// The sender's heap, whose file is passed beside the frame. Only during the greeting.
     Memory = 9,
     /// The sender reads the receiver's heap from now on.
     Mapped = 10,
-    /// Asks for a word, because nothing else was heard for a while.
+    /// A ping, sent after a time of silence.
     Ping = 11,
-    /// The word that was asked for.
+    /// The answer to a ping.
     Pong = 12,
-    /// Asks how far the receiver is with steps whose tensors the sender waits for; the id names the question.
+    /// Asks for the receiver's progress in steps whose tensors the sender waits for; the id names the question.
     AskProgress = 13,
-    /// Answers that, after all tensors that were pushed before.
+    /// The answer to that, sent after all tensors that were pushed before.
     Progress = 14,
-    /// Asks for a part of a collective op's tensor; the id names the call.
+    /// Requests a part of a collective op's tensor; the id names the call.
     RecvPart = 15,
 }
 
@@ -118,10 +118,10 @@ impl Kind {
 const FLAG_DEAD: u8 = 1;
 /// The contents are an encoded `TensorProto`, for types whose elements aren't plain.
 const FLAG_PROTO: u8 = 2;
-/// The contents lie in memory that both sides see.
+/// The contents are in shared memory.
 const FLAG_SHARED: u8 = 4;
 
-/// Decides which contents are shared: returns their place in the heap, and the token by which they are released.
+/// Decides which contents are shared: returns their position in the heap, and the token by which they are released.
 pub(crate) type Share<'a> = &'a dyn Fn(&Buffer) -> Option<(u64, u64)>;
 
 /// A frame ready to be sent, in pieces that share the bytes of large tensors.
@@ -129,21 +129,21 @@ pub(crate) type Share<'a> = &'a dyn Fn(&Buffer) -> Option<(u64, u64)>;
 pub(crate) struct OutFrame {
     /// The pieces in order.
     pub pieces: SmallVec<[Bytes; 2]>,
-    /// Whom it is for, so that it can be dropped with its step or call.
+    /// Its purpose, so that it can be dropped with its step or call.
     pub purpose: Purpose,
-    /// The tokens of what it shares.
+    /// The tokens of its shared blocks.
     pub tokens: SmallVec<[u64; 2]>,
 }
 
-/// What a frame that waits to be written is for.
+/// The purpose of a queued frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It goes out in any case.
+    /// It is always sent.
     #[default]
     Connection,
-    /// It is of no use once this step is over.
+    /// It is useless once this step is over.
     Step(i64),
-    /// It asks for a partition of this step to be run, by this call.
+    /// It requests, by this call, that a partition of this step be run.
     Call(u64, i64),
     /// It answers this call of the peer.
     Answer(u64),
@@ -173,7 +173,7 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Begins a frame with tensors, each perhaps dead.
+    /// Begins a frame with tensors, which may be dead.
     pub fn new<'a>(
         kind: Kind,
         id: u64,
@@ -235,7 +235,7 @@ impl FrameWriter {
         self.head.put_u64_le(value);
     }
 
-    /// Adds a text or bytes.
+    /// Adds a string or bytes.
     pub fn text(&mut self, text: &[u8]) {
         self.head.put_u32_le(text.len() as u32);
         self.head.put_slice(text);
@@ -290,14 +290,14 @@ impl Header {
     }
 }
 
-/// A tensor of which all is known but its contents.
+/// A tensor whose contents are still missing.
 pub(super) struct TensorHead {
     dtype: DType,
     shape: Shape,
     flags: u8,
-    /// How many bytes its contents have.
+    /// The size of its contents in bytes.
     pub content_len: usize,
-    /// Where its contents lie in the peer's heap, and the token by which they are released.
+    /// The position of its contents in the peer's heap, and the token by which they are released.
     pub shared: Option<(u64, u64)>,
 }
 
@@ -327,7 +327,7 @@ impl TensorHead {
         Ok(TensorHead { dtype, shape, flags, content_len: content_len as usize, shared })
     }
 
-    /// Makes the tensor of its contents; returns also whether it is dead.
+    /// Builds the tensor from its contents; also returns whether it is dead.
     pub fn finish(self, content: Buffer) -> Result<(Tensor, bool)> {
         let tensor = if self.flags & FLAG_PROTO != 0 {
             let proto: proto::TensorProto = prost::Message::decode(content.bytes()).map_err(|_| malformed())?;
@@ -339,7 +339,7 @@ impl TensorHead {
     }
 }
 
-/// Reads the fields of a head one after the other.
+/// Reads the fields of a head in sequence.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -350,7 +350,7 @@ impl<'a> Fields<'a> {
         Fields { rest: bytes }
     }
 
-    /// Returns how many bytes are left.
+    /// Returns the number of remaining bytes.
     pub fn len(&self) -> usize {
         self.rest.len()
     }
@@ -386,13 +386,13 @@ impl<'a> Fields<'a> {
         self.take(len)
     }
 
-    /// Returns a text.
+    /// Returns a string.
     pub fn text(&mut self) -> Result<&'a str> {
         std::str::from_utf8(self.bytes()?).map_err(|_| malformed())
     }
 }
 
-/// The error for bytes that are no frame.
+/// The error for invalid bytes.
 pub(super) fn malformed() -> Status {
     Status::invalid_argument("a frame of a stream could not be parsed")
 }

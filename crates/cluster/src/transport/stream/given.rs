@@ -1,4 +1,4 @@
-//! [`GivenStream`]: the bytes of a stream over something else than a socket of the system, such as the network of a simulation.
+//! [`GivenStream`]: the transport of a stream in place of a system socket, such as a simulated network.
 
 use futures_util::future::BoxFuture;
 use std::io::{self, IoSlice};
@@ -6,19 +6,19 @@ use std::task::{Context, Poll};
 
 /// One end of a connection that carries bytes in both directions, in order.
 pub trait GivenStream: Send + Sync {
-    /// Writes what can be written at once; `WouldBlock` says that nothing can.
+    /// Writes as much as possible; `WouldBlock` means that nothing can be written.
     fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Is ready when something can be written, or never will be.
+    /// Becomes ready when something can be written, or never can again.
     fn poll_writable(&self, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Reads what is there, at least one byte; 0 is the end.
+    /// Reads at least one byte; 0 is the end.
     fn poll_read(&self, context: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Ends the connection for both ends.
+    /// Closes the connection for both ends.
     fn shut_down(&self);
 
-    /// Says where the other end is, for people.
+    /// Describes the other end, for people.
     fn describe_peer(&self) -> String;
 }
 

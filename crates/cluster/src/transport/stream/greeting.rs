@@ -1,4 +1,4 @@
-//! How a stream begins: both sides say who they are, then those of one user on one machine hand each other their heap.
+//! The beginning of a stream: both sides identify themselves, then those of one user on one machine exchange their heaps.
 //!
 //! ```text
 //! who connects    preface · Hello ────▶
@@ -9,7 +9,7 @@
 //!                                 ◀──── Mapped                   from each side that could map the other's
 //! ```
 //!
-//! Who is not welcome gets an `Error` in place of the Hello.
+//! A peer that is refused gets an `Error` in place of the Hello.
 
 use super::address::{Place, StreamAddress, unix_name};
 use super::frame::{FrameWriter, Kind, OutFrame, PREFACE, malformed};
@@ -26,7 +26,7 @@ use tensor::{Result, Status};
 use tracing::{debug, info};
 
 impl StreamHub {
-    /// Lets both sides say who they are. The connection can carry frames when this returns.
+    /// Exchanges the greetings. The connection can carry frames when this returns.
     pub(super) async fn greet(
         &self,
         connection: &Arc<Connection>,
@@ -36,7 +36,7 @@ impl StreamHub {
         let timeout = self.settings.limits.greeting_timeout;
         let deadline = now() + timeout;
         let greeting = self.exchange(connection, socket, expected, deadline);
-        // The thread of a blocking socket has no runtime to wait with; its system calls end in time.
+        // The thread of a blocking socket has no runtime to wait with; its system calls have timeouts.
         if socket.is_blocking() {
             return greeting.await;
         }
@@ -95,7 +95,8 @@ impl StreamHub {
         Ok((reader, theirs))
     }
 
-    /// Receives a peer's heap; returns whether it can be read. One that can't is no reason to end: its tensors come as bytes.
+    /// Receives a peer's heap; returns whether it can be read. If it can't, the stream continues, and its tensors are sent as
+    /// bytes.
     async fn map_heap_of(&self, connection: &Arc<Connection>, reader: &mut FrameReader) -> Result<bool> {
         let frame = reader.next().await?.ok_or_else(malformed)?;
         let file = reader.take_file().filter(|_| frame.kind == Kind::Memory).ok_or_else(malformed)?;
@@ -111,7 +112,7 @@ impl StreamHub {
         }
     }
 
-    /// Returns who has connected, if it may stay.
+    /// Checks the identity of a peer that has connected.
     async fn welcome(&self, mut theirs: Hello, socket: &Socket) -> Result<Hello> {
         if theirs.receiver != 0 && self.incarnations.first() != Some(&theirs.receiver) {
             return Err(Status::aborted("the stream was meant for a task that was here before: it was restarted"));
@@ -120,7 +121,7 @@ impl StreamHub {
         Ok(theirs)
     }
 
-    /// Returns who has answered at an address, if it is the one that was to be there.
+    /// Checks that the peer that answered at an address is the expected one.
     fn expect(&self, mut theirs: Hello, address: &StreamAddress<'_>, socket: &Socket) -> Result<Hello> {
         self.check_certificate(&theirs.task, socket)?;
         if theirs.incarnations.first() != Some(&address.incarnation) {
@@ -128,7 +129,7 @@ impl StreamHub {
         }
         let is_proven = match address.place {
             Place::Tcp(host) => self.configured_address(&theirs.task).as_deref() == Some(host),
-            // The kernel gives each name to one process only, and a task's name tells its incarnation.
+            // The kernel gives each name to one process only, and the task's name contains its incarnation.
             Place::Unix(name) => name == unix_name(address.incarnation),
         };
         if is_proven {

@@ -1,7 +1,7 @@
-//! [`Hello`]: the first frame in both directions, which says who a task is and which version of the protocol it speaks.
+//! [`Hello`]: the first frame in both directions, with the task's identity and protocol version.
 //!
-//! A task that speaks another version gets no stream: its offer ([`StreamOffer`](super::StreamOffer)) has another version in it, so
-//! that masters use gRPC between the two, and a Hello that comes all the same is refused.
+//! A task of another version gets no stream: its offer ([`StreamOffer`](super::StreamOffer)) has that version, so masters use
+//! gRPC between the two. A Hello that arrives anyway is refused.
 
 use super::StreamHub;
 use super::decoder::InFrame;
@@ -10,23 +10,23 @@ use super::messages;
 use smallvec::SmallVec;
 use tensor::Result;
 
-/// A bound on the devices that a peer names.
+/// The most devices of a peer.
 const INCARNATIONS_MAX: u64 = 1 << 12;
 
-/// What a peer says of itself.
+/// A peer's greeting.
 pub(super) struct Hello {
-    /// Whom it expects here; 0 for whoever is there.
+    /// The incarnation that it expects here; 0 for any.
     pub receiver: u64,
-    /// Whether it would share its memory with us.
+    /// Whether it can share its memory with us.
     pub offers_memory: bool,
     /// The incarnations of its devices, at least one.
     pub incarnations: SmallVec<[u64; 2]>,
-    /// Which task it says it is, and at which address.
+    /// The task and address that it claims.
     pub task: String,
     pub address: String,
-    /// What proves it.
+    /// The proof of its identity.
     pub secret: String,
-    /// The incarnations that it is proven to have.
+    /// The incarnations that are proven.
     pub proven: Proven,
 }
 
@@ -53,7 +53,7 @@ impl Hello {
         writer.finish()
     }
 
-    /// Reads what a peer says of itself.
+    /// Parses a peer's greeting.
     pub fn read(frame: &InFrame) -> Result<Hello> {
         if frame.kind == Kind::Error {
             return Err(messages::read_error(frame.fields())?);
@@ -79,11 +79,11 @@ impl Hello {
     }
 }
 
-/// The incarnations of a task's devices that a peer is proven to have; none when it may be anybody.
+/// The proven incarnations of a peer's devices; none if its identity isn't proven.
 pub(super) type Proven = SmallVec<[u64; 2]>;
 
 impl StreamHub {
-    /// Says who this is.
+    /// Returns this task's greeting.
     pub(super) fn hello(&self, receiver: u64, offers_memory: bool, secret: &str) -> Result<OutFrame> {
         let address = self.own_address();
         Hello::write(receiver, offers_memory, &self.incarnations, &self.task, &address, secret)

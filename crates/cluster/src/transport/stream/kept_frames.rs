@@ -1,5 +1,5 @@
-//! Keeps what frames look like, so that nobody changes them without counting up the version, and what the last release says, so that
-//! it goes on being understood for what it is.
+//! Pins the layout of frames, so that nobody changes it without incrementing the version, and the first bytes of the last
+//! release, so that they continue to be recognised.
 
 use super::decoder::{Decoder, Event, InFrame};
 use super::frame::{FrameWriter, HEADER_BYTES, Header, Kind, OutFrame, VERSION, check_preface};

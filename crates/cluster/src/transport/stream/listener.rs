@@ -1,5 +1,5 @@
-//! Taking streams of tasks on this machine: whom the socket serves, how many connections each user gets, and what happens when
-//! there are no descriptors left.
+//! Accepts streams of tasks on this machine: which users are served, how many connections each gets, and what happens when
+//! descriptors run out.
 
 use super::socket::Socket;
 use super::{StreamHub, abstract_address};
@@ -20,35 +20,35 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tracing::{debug, warn};
 
-/// How many peers on this machine have a thread of their own here; the runtime serves those that come later.
+/// The most peers on this machine with their own thread; the runtime serves those that connect later.
 pub(super) const THREADS_MAX: usize = 64;
 
-/// How many streams one user may have open: each task on a machine opens one or two to each other task.
+/// The most streams of one user: each task on a machine opens one or two to each other task.
 const CONNECTIONS_PER_USER_MAX: u64 = 1024;
 
-/// One user gets no more than this part of the descriptors that the process may have.
+/// The part of the process's descriptors that one user may take.
 const DESCRIPTORS_SHARE: u64 = 4;
 
-/// A user gets as many streams as this in any case.
+/// The streams that every user gets in any case.
 const CONNECTIONS_PER_USER_MIN: u64 = 16;
 
-/// How long to wait before another attempt to accept, at first and at most.
+/// The first and the longest pause before another attempt to accept.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// How often a line may say that connections can't be taken.
+/// The interval at which a line says that connections can't be accepted.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The connections that were accepted.
+/// The accepted connections.
 #[derive(Default)]
 pub(super) struct Admission {
     by_user: Mutex<HashMap<u32, u64>>,
-    /// How many threads serve a peer each.
+    /// The number of threads that serve one peer each.
     pub num_threads: AtomicUsize,
 }
 
 impl Admission {
-    /// Counts a connection of a user; `None` when it has enough.
+    /// Counts a connection of a user; `None` if the user has its share.
     fn admit(&self, hub: &Arc<StreamHub>, user: u32) -> Option<UserPlace> {
         let mut by_user = self.by_user.lock();
         let count = by_user.entry(user).or_insert(0);
@@ -60,7 +60,7 @@ impl Admission {
     }
 }
 
-/// Where connections come from.
+/// Accepts connections.
 pub(crate) trait Accept: Send {
     /// Returns the next one.
     fn next(&mut self) -> impl Future<Output = io::Result<UnixStream>> + Send;
@@ -72,7 +72,7 @@ impl Accept for UnixListener {
     }
 }
 
-/// The place of a connection among those of its user.
+/// A connection's place among those of its user.
 struct UserPlace {
     hub: Arc<StreamHub>,
     user: u32,
@@ -90,7 +90,7 @@ impl Drop for UserPlace {
     }
 }
 
-/// The place of a thread among those that there may be.
+/// A place among the threads.
 struct ThreadPlace(Arc<StreamHub>);
 
 impl Drop for ThreadPlace {
@@ -117,7 +117,7 @@ impl StreamHub {
         UnixListener::from_std(listener).map_err(unusable).map(Some)
     }
 
-    /// Takes streams on this machine until the task is dropped.
+    /// Accepts streams on this machine until the task is dropped.
     pub async fn listen(self: Arc<Self>, mut listener: impl Accept) {
         static LINE: LogLimit = LogLimit::new(LINE_INTERVAL);
         let mut backoff = BACKOFF_MIN;
@@ -128,7 +128,7 @@ impl StreamHub {
                     match catch_unwind(AssertUnwindSafe(|| self.take_in(stream))) {
                         Ok(Ok(())) => {}
                         Ok(Err(error)) => debug!("can't take a stream: {error}"),
-                        // The panic itself has been printed; others are served all the same.
+                        // The panic message has been printed; others are still served.
                         Err(_) => warn!("a stream was not taken because of a panic"),
                     }
                 }
@@ -154,7 +154,7 @@ impl StreamHub {
         })
     }
 
-    /// Serves who has connected, if it may be served: another user's process gets neither a byte nor a descriptor.
+    /// Serves a connection if its user may be served: other users' processes get neither a byte nor a descriptor.
     fn take_in(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
         static STRANGER: LogLimit = LogLimit::new(LINE_INTERVAL);
         static CROWD: LogLimit = LogLimit::new(LINE_INTERVAL);
@@ -181,11 +181,11 @@ impl StreamHub {
         self.serve(stream.into_std()?, place)
     }
 
-    /// Serves a peer on this machine that has opened a stream, on a thread of its own as long as there are not many.
+    /// Serves a stream from a peer on this machine, on its own thread as long as there are few.
     ///
-    /// A peer that has asked for something mostly waits for the answer. The thread that it has woken is all the kernel sees of
-    /// that, so it goes on where the peer just was. With one thread for all peers, what one has asked for waits where
-    /// another one computes, while the core of the first is idle.
+    /// A peer that has made a request usually waits for the answer. The kernel sees only that it woke this thread, so it runs the
+    /// thread on the core where the peer just was. With one thread for all peers, a request would wait behind another peer's
+    /// computation while the core of the first peer is idle.
     fn serve(self: &Arc<Self>, stream: std::os::unix::net::UnixStream, user: UserPlace) -> io::Result<()> {
         let is_within = |count: usize| (count < THREADS_MAX).then_some(count + 1);
         let uid = user.user;
@@ -197,7 +197,7 @@ impl StreamHub {
             let started = threads::spawn("ferroflow-stream", move || {
                 let _user = user;
                 let _runtime = place.0.spawner.runtime().map(Handle::enter);
-                // Nothing of this waits for the runtime, so that it ends with the connection.
+                // Nothing here waits for the runtime, so the thread ends with the connection.
                 let _ = place.0.clone().accept(socket).now_or_never();
             });
             match started {

@@ -1,4 +1,4 @@
-//! The fields of the frames that ask for something, such as a partition to be run, and answer that.
+//! The fields of the frames for requests, such as running a partition, and for their answers.
 
 use super::decoder::InFrame;
 use super::frame::{Fields, FrameWriter, Kind, OutFrame, Share, malformed};
@@ -53,7 +53,7 @@ pub(super) fn read_run_graph(frame: &mut InFrame) -> Result<RunGraphCall> {
         sends.push((fields.text()?.into(), tensor));
     }
     let num_receives = fields.u64()? as usize;
-    // Each takes at least the bytes of its length, so that the number can't be a lie that costs memory.
+    // Each takes at least the bytes of its length, so a false number can't cost memory.
     if num_receives > fields.len() / size_of::<u32>() {
         return Err(malformed());
     }
@@ -91,7 +91,7 @@ pub(super) fn read_recv_part(mut fields: Fields<'_>) -> Result<(i64, Arc<str>)> 
     Ok((step_id, fields.text()?.into()))
 }
 
-/// Writes an answer, or the error in its place.
+/// Writes an answer, or an error in its place.
 pub(super) fn write_reply(id: u64, reply: Result<RunGraphReply>, share: Share<'_>) -> Result<OutFrame> {
     let written = reply.and_then(|reply| {
         let mut writer =
@@ -132,7 +132,7 @@ pub(super) fn read_reply(frame: &mut InFrame) -> Result<RunGraphReply> {
     Ok(RunGraphReply { received, step_stats, partition_graphs })
 }
 
-/// Answers the question how far this task is with steps.
+/// Writes the answer about this task's progress in steps.
 pub(super) fn write_progress(
     id: u64,
     mut asked: Fields<'_>,
@@ -152,7 +152,7 @@ pub(super) fn write_progress(
     writer.finish()
 }
 
-/// Reads how far a peer is with steps.
+/// Reads a peer's progress in steps.
 pub(super) fn read_progress(mut fields: Fields<'_>) -> Result<Vec<(i64, StepProgress)>> {
     let mut steps = Vec::with_capacity(fields.len() / (2 * size_of::<u64>()));
     while fields.len() > 0 {

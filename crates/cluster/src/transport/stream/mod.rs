@@ -1,10 +1,10 @@
-//! Streams between tasks of ours: a persistent connection over which a step's partitions are started and its tensors pushed,
-//! without a request for each. On one machine it is a Unix socket, elsewhere TCP to the port of the server, which tells it
-//! from gRPC by its first byte.
+//! Streams between Ferroflow tasks: a persistent connection that starts a step's partitions and pushes its tensors, without a
+//! request for each. On one machine it is a Unix socket, elsewhere TCP to the server's port, which distinguishes it from gRPC by
+//! its first byte.
 //!
-//! The master decides which transfers go this way, when it registers the partitions: it alone knows both ends. It gives
-//! such a Send and its Recv the receiver's address (`kernel::Transfer::push_to`). The Send pushes there, and the Recv waits
-//! for what comes. TensorFlow's tasks never see the attribute, and keep `RecvTensor`.
+//! The master decides which transfers use a stream when it registers the partitions: only it knows both ends. It gives such a
+//! Send and its Recv the receiver's address (`kernel::Transfer::push_to`). The Send pushes there, and the Recv waits for the
+//! tensor. TensorFlow's tasks never see the attribute, and use `RecvTensor`.
 
 mod address;
 mod calls;
@@ -64,12 +64,12 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tracing::{debug, error};
 
-/// The other tasks of a task's cluster, by whom peers prove who they are.
+/// The other tasks of a task's cluster, which confirm the identity of peers.
 pub(crate) trait Peers: Send + Sync {
     /// Returns a task's address.
     fn address(&self, task: &str) -> Option<String>;
 
-    /// Returns what goes to and comes from a task, where it is counted.
+    /// Returns the counters of the transfers with a task.
     fn traffic(&self, _task: &str) -> Option<Arc<PeerTraffic>> {
         None
     }
@@ -81,7 +81,7 @@ pub(crate) trait Peers: Send + Sync {
 /// The streams of one server, in both directions.
 pub(crate) struct StreamHub {
     spawner: Spawner,
-    /// Who takes what arrives.
+    /// The receiver of everything that arrives.
     worker: OnceLock<Weak<dyn Recipient>>,
     /// The workers of this task's cluster.
     peers: OnceLock<Weak<dyn Peers>>,
@@ -89,29 +89,30 @@ pub(crate) struct StreamHub {
     task: String,
     /// The incarnations of this task's devices.
     incarnations: Vec<u64>,
-    /// How this task takes streams.
+    /// How this task accepts streams.
     offer: StreamOffer,
-    /// Whom they serve, and their bounds.
+    /// The users that they serve, and their bounds.
     settings: StreamSettings,
-    /// Where the large tensors of this process lie, when they are shared with tasks on the same machine.
+    /// The heap with this process's large tensors, if it is shared with tasks on the same machine.
     heap: Option<&'static SharedHeap>,
-    /// By the address that is sent to, without the name of the task. The incarnation alone would not do: whoever answers at some address
-    /// can say that it is another's.
+    /// By the receiver's address, without the name of the task. The incarnation alone would not suffice: a process at some other
+    /// address could claim it.
     connections: Mutex<HashMap<Box<str>, Arc<Connection>>>,
-    /// What proves that this task opens its streams.
+    /// Proves that this task opens its streams.
     secrets: Secrets,
-    /// All that are served, also those that a second connection to the same peer stands in for; `None` once the task stops.
+    /// All connections being served, including those that a second connection to the same peer has replaced; `None` once the task
+    /// stops.
     served: Mutex<Option<Vec<Arc<Connection>>>>,
-    /// Whether no new partitions are run, because the task stops.
+    /// Whether new partitions are refused, because the task is stopping.
     is_stopping: AtomicBool,
-    /// How many partitions run for peers.
+    /// The number of partitions running for peers.
     num_running: watch::Sender<usize>,
     /// The connections of tasks on this machine.
     admission: Admission,
 }
 
 impl StreamHub {
-    /// Makes the hub of a task with these devices.
+    /// Returns the hub of a task with these devices.
     pub fn new(
         spawner: Spawner,
         task: String,
@@ -140,22 +141,22 @@ impl StreamHub {
         }
     }
 
-    /// Returns how this task takes streams.
+    /// Returns how this task accepts streams.
     pub fn offer(&self) -> &StreamOffer {
         &self.offer
     }
 
-    /// Sets the workers of this task's cluster, by whom peers prove who they are.
+    /// Sets the workers of this task's cluster, which confirm the identity of peers.
     pub fn set_peers<P: Peers + 'static>(&self, peers: Weak<P>) {
         let _ = self.peers.set(peers);
     }
 
-    /// Sets the worker that takes what arrives.
+    /// Sets the worker that receives everything that arrives.
     pub fn set_worker<R: Recipient + 'static>(&self, worker: Weak<R>) {
         let _ = self.worker.set(worker);
     }
 
-    /// Returns the stream to an address, which is opened if there is none; what is sent meanwhile waits.
+    /// Returns the stream to an address, which is opened if there is none; frames are queued meanwhile.
     pub fn get(self: &Arc<Self>, address: &str) -> Result<Arc<Connection>> {
         let parsed = StreamAddress::parse(address)?;
         let mut connections = self.connections.lock();
@@ -171,14 +172,14 @@ impl StreamHub {
         Ok(connection)
     }
 
-    /// Returns the stream to the task that has a device of this incarnation, if there is one and it has greeted.
+    /// Returns the stream to the task with a device of this incarnation, if there is one and it has greeted.
     pub fn connected_to(&self, incarnation: u64) -> Option<Arc<Connection>> {
         let connections = self.connections.lock();
         let mut greeted = connections.values().filter(|known| known.proven().contains(&incarnation));
         greeted.find(|known| known.is_greeted()).cloned()
     }
 
-    /// Returns the stream over which tensors are pushed to the peer of a connection, so that what is sent comes after them.
+    /// Returns the stream that carries pushes to a connection's peer, so that a frame on it follows them.
     fn pushing_to(&self, connection: &Arc<Connection>) -> Arc<Connection> {
         let connections = self.connections.lock();
         let first = connection.incarnations().first();
@@ -187,13 +188,13 @@ impl StreamHub {
         known.unwrap_or(connection).clone()
     }
 
-    /// Takes no new work, and waits until what runs for peers has ended.
+    /// Refuses new work, and waits until the partitions running for peers have ended.
     pub async fn drain(&self) {
         self.is_stopping.store(true, Ordering::Release);
         let _ = self.num_running.subscribe().wait_for(|&count| count == 0).await;
     }
 
-    /// Ends all streams, and takes no others.
+    /// Closes all streams, and accepts no others.
     pub fn stop(&self) {
         let connections = std::mem::take(&mut *self.connections.lock());
         let served = self.served.lock().take().unwrap_or_default();
@@ -202,7 +203,7 @@ impl StreamHub {
         }
     }
 
-    /// Drops what waits to be sent for a step that is over.
+    /// Drops the queued frames of a finished step.
     pub fn forget_step(&self, step_id: i64) {
         self.connections.lock().values().for_each(|connection| connection.forget_step(step_id));
         if let Some(served) = self.served.lock().as_ref() {
@@ -249,14 +250,14 @@ impl StreamHub {
         }
     }
 
-    /// Takes a stream that a peer has opened.
+    /// Accepts a stream that a peer has opened.
     pub async fn accept(self: Arc<Self>, socket: Socket) {
         let connection = Arc::new(Connection::with_limits(&socket.describe_peer(), self.settings.limits));
         let lost = self.clone().run(connection.clone(), Arc::new(socket), None).await;
         self.over(&connection, &lost);
     }
 
-    /// Ends a connection for whoever uses it.
+    /// Closes a connection for its users.
     fn over(&self, connection: &Arc<Connection>, lost: &Status) {
         self.connections.lock().retain(|_, known| !Arc::ptr_eq(known, connection));
         if let Some(served) = self.served.lock().as_mut() {
@@ -268,7 +269,7 @@ impl StreamHub {
         }
     }
 
-    /// Serves a connection until it ends; returns why. Whoever opened it says whom it expects there.
+    /// Serves a connection until it ends; returns why. If this task opened it, the caller says which peer is expected.
     async fn run(
         self: Arc<Self>,
         connection: Arc<Connection>,
@@ -288,7 +289,7 @@ impl StreamHub {
                 connection.count_with(traffic);
             }
             if let (None, Some(address)) = (expected, self.address_of_proven(&hello.task, &hello.proven, &socket)) {
-                // What is sent to that peer goes back over the same connection, unless there is another one already.
+                // Frames for that peer use the same connection, unless there is another one already.
                 let mut connections = self.connections.lock();
                 if connections.get(&*address).is_none_or(|known| !known.is_usable()) {
                     connections.insert(address, connection.clone());
@@ -383,7 +384,7 @@ impl StreamHub {
     }
 }
 
-/// Returns the part of an address that says where it is, and which incarnation is there.
+/// Returns the part of an address that identifies the endpoint and the incarnation.
 fn key_of(address: &str) -> &str {
     let incarnation = address.rfind('#').unwrap_or(0);
     let end = address[incarnation..].find('@').map_or(address.len(), |at| incarnation + at);
@@ -419,7 +420,7 @@ async fn connect_unix(name: &str, timeout: Duration, settings: &StreamSettings) 
     socket.set_nonblocking(true)?;
     let socket = match socket.connect(&address) {
         Ok(()) => socket,
-        // As many as may wait do, as with a task that was stopped: only a blocking call can wait for a place.
+        // The backlog may be full, if the task is suspended: only a blocking call can wait for a place.
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             let socket = new_socket()?;
             socket.set_write_timeout(Some(timeout))?;
@@ -432,7 +433,7 @@ async fn connect_unix(name: &str, timeout: Duration, settings: &StreamSettings) 
         Err(error) => return Err(error),
     };
     let stream = tokio::net::UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))?;
-    // Whoever listens there may have taken the name before the task could.
+    // Another process may have taken the name before the task could.
     let user = stream.peer_cred()?.uid();
     if !settings.peers.allows(user) {
         return Err(std::io::Error::other(format!("the socket belongs to user {user}, whom this task does not trust")));
@@ -440,12 +441,12 @@ async fn connect_unix(name: &str, timeout: Duration, settings: &StreamSettings) 
     Ok(Socket::unix(stream.into_std()?)?.with_peer_user(user))
 }
 
-/// Makes a panic an error, so that the connection on whose thread it happens ends as any other.
+/// Turns a panic into an error, so that the connection on whose thread it happens ends like any other.
 async fn caught<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| Err(panicked(&*panic)))
 }
 
-/// Does one part of the end of a connection; a panic in it must not keep the other parts from being done.
+/// Runs one part of a connection's cleanup; a panic in it must not prevent the other parts.
 fn guarded(connection: &Connection, part: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(part)) {
         error!("at the end of the stream to {}: {}", connection.peer(), panicked(&*panic).message());
@@ -459,7 +460,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Status {
     status
 }
 
-/// Writes what a socket does not take at once, gives back what no frame takes along, and watches the peer, until the connection
+/// Writes the queue when the socket is writable, sends releases that no frame carries, and watches the peer, until the connection
 /// breaks.
 async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Result<()> {
     let ended = caught(async {
@@ -471,7 +472,7 @@ async fn keep_writing(connection: Arc<Connection>, socket: Arc<Socket>) -> Resul
         }
     });
     let ended = ended.await;
-    // The thread that reads a socket of its own learns of it so.
+    // This tells the thread that reads a socket of its own.
     socket.shut_down();
     ended
 }

@@ -1,21 +1,21 @@
-//! [`Outgoing`]: the frames that wait to be written to a peer. They are counted, and can be dropped with the step that they are
-//! for as long as not a byte of them has left.
+//! [`Outgoing`]: the queue of frames for a peer. They are counted, and can be dropped with their step as long as none of their
+//! bytes has been written.
 
 use super::frame::{OutFrame, Purpose};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// What a frame takes beside its bytes: its place in the queue, and the room that is left in its first piece.
+/// The overhead of a frame besides its bytes: its place in the queue, and the unused space in its first piece.
 const FRAME_BYTES: usize = 640;
 
-/// Frames in the order in which they leave.
+/// Frames in the order of sending.
 #[derive(Default)]
 pub(super) struct Outgoing {
     frames: VecDeque<OutFrame>,
-    /// How many pieces of the first frame have left.
+    /// The number of pieces of the first frame that are written.
     pieces_gone: usize,
-    /// Whether some bytes of the first frame have left, so that the rest must follow.
+    /// Whether the first frame is partly written, so that the rest must follow.
     has_begun: bool,
     num_pieces: usize,
     bytes: usize,
@@ -28,7 +28,7 @@ impl Outgoing {
         self.frames.push_back(frame);
     }
 
-    /// Adds a frame before all others, of which none has begun to leave.
+    /// Adds a frame before all others, none of which may be partly written.
     pub fn push_first(&mut self, frame: OutFrame) {
         self.count(&frame);
         self.frames.push_front(frame);
@@ -39,33 +39,33 @@ impl Outgoing {
         self.bytes += bytes_of(frame);
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Returns how many frames wait.
+    /// Returns the number of frames.
     pub fn num_frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// Returns how many pieces wait.
+    /// Returns the number of pieces.
     pub fn num_pieces(&self) -> usize {
         self.num_pieces
     }
 
-    /// Returns what waits in bytes, with what each frame takes beside its own.
+    /// Returns the size of the queue in bytes, including the overhead of each frame.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Shows the next pieces; returns how many there are.
+    /// Returns the next pieces; their number is the result.
     pub fn show<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let pieces = self.frames.iter().flat_map(|frame| &frame.pieces).skip(self.pieces_gone);
         slices.iter_mut().zip(pieces).map(|(slice, piece)| *slice = IoSlice::new(piece)).count()
     }
 
-    /// Takes out what was written.
+    /// Removes written bytes.
     pub fn written(&mut self, mut count: usize) {
         self.has_begun |= count > 0;
         self.bytes = self.bytes.saturating_sub(count);
@@ -76,7 +76,7 @@ impl Outgoing {
                     return;
                 }
                 count -= piece.len();
-                // What it held is free from here on, not only when the whole frame has left.
+                // Its memory is freed now, not only when the whole frame is written.
                 *piece = Bytes::new();
                 self.pieces_gone += 1;
                 self.num_pieces -= 1;
@@ -95,7 +95,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes out the frames for whose purpose nobody waits any more, unless they have begun to leave.
+    /// Removes the frames that are no longer needed, except one that is partly written.
     pub fn take_out(&mut self, is_over: impl Fn(Purpose) -> bool) -> Vec<OutFrame> {
         let first = usize::from(self.has_begun);
         if !self.frames.iter().skip(first).any(|frame| is_over(frame.purpose)) {

@@ -1,5 +1,5 @@
-//! Watches whether the peer of a connection takes what it is sent. One that has something to answer and says nothing is asked for a
-//! word; one that has a long queue before it counts as alive while the queue moves.
+//! Watches whether the peer of a connection reads. A peer that owes an answer and is silent is pinged; one with a long queue
+//! before the ping counts as alive while the queue moves.
 
 use super::connection::{Connection, Progress};
 use super::frame::Kind;
@@ -7,27 +7,27 @@ use crate::clock::{elapsed, now, sleep};
 use std::convert::Infallible;
 use std::time::Instant;
 
-/// How often a peer is looked at within the time after which it counts as silent.
+/// The number of checks within the time after which a peer counts as silent.
 const LOOKS: u32 = 3;
 
-/// A queue that moves by less between two looks doesn't move.
+/// A queue that moves by less between two checks doesn't count as moving.
 const PROGRESS_BYTES_MIN: u64 = 64 << 10;
 
-/// What was seen at the last look.
+/// The state at the last check.
 struct Seen {
     num_heard: u64,
     written: u64,
     num_sent: u64,
-    /// How many of the sent frames the peer has reacted to, at the least.
+    /// A lower bound of the sent frames that the peer has reacted to.
     num_covered: u64,
-    /// Whether it was asked for a word and has not said one.
+    /// Whether a ping is unanswered.
     is_asked: bool,
-    /// When it last was seen to do something, or to have nothing to do.
+    /// When it was last seen to do something, or to have nothing to do.
     active_at: Instant,
 }
 
 impl Connection {
-    /// Watches whether the peer takes what it is sent, for as long as the connection lasts.
+    /// Watches whether the peer reads, as long as the connection lasts.
     pub(super) async fn watch_peer(&self) -> Infallible {
         let interval = self.limits().silence_max / LOOKS;
         let mut seen =
@@ -42,7 +42,7 @@ impl Connection {
         let progress = self.progress();
         let num_heard = self.silence.num_heard();
         if num_heard != seen.num_heard {
-            // What was sent since the last look may have come after the last word of the peer.
+            // Frames sent since the last check may have arrived after the peer's last frame.
             seen.num_covered = seen.num_sent;
             seen.is_asked = false;
             seen.active_at = now();
@@ -55,7 +55,7 @@ impl Connection {
             }
         } else {
             if progress.waiting == 0 && !seen.is_asked {
-                // If it can't be sent, the connection ends.
+                // If it can't be sent, the connection closes.
                 seen.is_asked = self.send_word(Kind::Ping).is_ok();
             }
             let is_late = elapsed(seen.active_at) >= self.limits().silence_max;

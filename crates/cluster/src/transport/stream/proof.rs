@@ -1,7 +1,7 @@
-//! How a task knows that the peer that has opened a stream is the task that it says it is.
+//! Verifies that a peer that has opened a stream is the task that it claims to be.
 //!
-//! What can be had by saying a task's name is what is sent to that task, and the end of the steps that wait for it. So saying is not
-//! enough: the task must be reachable at the address that the cluster has for it, and must have opened this very stream.
+//! A false claim could get the tensors that are sent to that task, and end the steps that wait for it. So a claim is not enough:
+//! the task must be reachable at its address in the cluster, and must confirm that it has opened this very stream.
 //!
 //! ```text
 //! A opens     Hello: "I am worker 1 at its address; the secret is S" ────▶ B
@@ -10,15 +10,15 @@
 //! B answers                                                           ◀──── Hello
 //! ```
 //!
-//! A secret is drawn for one stream, told to the receiver only, and confirmed once. A needs no such proof of B, since it has itself
-//! connected to B's address. On a Unix socket the kernel proves the user, and the secret proves the task.
+//! A secret is drawn for one stream, told only to the receiver, and confirmed once. A needs no such proof from B, since A itself
+//! has connected to B's address. On a Unix socket the kernel proves the user, and the secret proves the task.
 //!
-//! Sessions may bring clusters along that this task's own cluster doesn't know. A peer that is a task of such a cluster can't be
-//! proven. It is served all the same, since a stream lets it do nothing that any client can't do with the handles that it has; but
-//! nothing that is meant for a task is sent to it, and its end fails no steps that wait for one.
+//! Sessions may bring clusters that this task's own cluster doesn't know. A peer that is a task of such a cluster can't be
+//! verified. It is served anyway, since a stream allows nothing that a client can't do with its handles; but nothing that is
+//! meant for a task is sent to it, and its end fails no steps that wait for one.
 //!
-//! Over TLS the certificate of the peer must be that of the task, too. Without it, none of this helps against somebody who can read or
-//! change what goes over the network.
+//! Over TLS the certificate of the peer must also be that of the task. Without TLS, none of this helps against somebody who can
+//! read or change network traffic.
 
 use super::StreamHub;
 use super::address::unix_name;
@@ -35,7 +35,7 @@ use tensor::{Result, Status};
 /// Asks a task whether it is opening a stream.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ConfirmStreamRequest {
-    /// What whoever opens the stream has said.
+    /// The claims of the peer that opens the stream.
     #[prost(string, tag = "1")]
     pub secret: String,
     /// The incarnation of the first device of the task that asks.
@@ -43,7 +43,7 @@ pub struct ConfirmStreamRequest {
     pub receiver: u64,
 }
 
-/// Says that a task is opening a stream.
+/// Confirms that a task is opening a stream.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ConfirmStreamResponse {
     /// The incarnations of its devices.
@@ -54,7 +54,7 @@ pub struct ConfirmStreamResponse {
 /// How long a task may take to confirm a stream.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The secrets of the streams that this task is opening, with the incarnation of the task that each is for.
+/// The secrets of the streams that this task is opening, each with the incarnation of its receiver.
 #[derive(Default)]
 pub(super) struct Secrets {
     opening: Mutex<HashMap<String, u64>>,
@@ -62,7 +62,7 @@ pub(super) struct Secrets {
 
 /// A stream that is being opened, as long as this lives.
 pub(super) struct Opening<'a> {
-    /// What proves that this task opens it.
+    /// The proof that this task opens it.
     pub secret: String,
     secrets: &'a Secrets,
 }
@@ -75,7 +75,7 @@ impl Secrets {
         Opening { secret, secrets: self }
     }
 
-    /// Returns whether the secret is one of a stream that is being opened to this receiver. It is, once.
+    /// Returns whether the secret is that of a stream that is being opened to this receiver. It is valid once.
     fn take(&self, secret: &str, receiver: u64) -> bool {
         let mut opening = self.opening.lock();
         opening.get(secret) == Some(&receiver) && opening.remove(secret).is_some()
@@ -97,7 +97,7 @@ impl StreamHub {
         Ok(ConfirmStreamResponse { incarnations: self.incarnations.clone() })
     }
 
-    /// Finds out whether a peer that has opened a stream is the task that it says it is. The error is for one that lies.
+    /// Verifies that a peer that has opened a stream is the task that it claims to be. The error is for a false claim.
     pub(super) async fn prove(&self, hello: &Hello, socket: &Socket) -> Result<Proven> {
         self.check_certificate(&hello.task, socket)?;
         let Some(workers) = self.peers.get().and_then(Weak::upgrade).filter(|_| hello.task != self.task) else {
@@ -111,7 +111,7 @@ impl StreamHub {
             let answer = timeout(CONFIRM_TIMEOUT, workers.confirm_stream(&task, request)).await;
             answer.unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("{task} does not answer"))))
         };
-        // The thread of a blocking socket is none of the runtime's.
+        // The thread of a blocking socket isn't one of the runtime's.
         let answer = match self.spawner.runtime().filter(|_| socket.is_blocking()) {
             Some(runtime) => runtime.block_on(asking),
             None => asking.await,
@@ -132,7 +132,7 @@ impl StreamHub {
         }
     }
 
-    /// Checks that the certificate of a peer is that of the task that it says it is, where it has one.
+    /// Checks that the certificate of a peer is that of the task that it claims to be, if it has one.
     pub(super) fn check_certificate(&self, task: &str, socket: &Socket) -> Result<()> {
         match socket.identity() {
             Some(identity) if !identity.is_task(task, self.configured_address(task).as_deref()) => {
@@ -145,7 +145,7 @@ impl StreamHub {
         }
     }
 
-    /// Returns the address that tensors for a task are sent to which has opened a stream; `None` when it isn't proven which one it is.
+    /// Returns the address to which tensors are sent for the task that has opened a stream; `None` if its identity isn't proven.
     pub(super) fn address_of_proven(&self, task: &str, proven: &[u64], socket: &Socket) -> Option<Box<str>> {
         let incarnation = *proven.first()?;
         let place = match socket.peer_user() {
@@ -192,7 +192,7 @@ mod tests {
         assert!(secrets.opening.lock().is_empty());
     }
 
-    /// A worker and a ps, both of them ours.
+    /// A worker and a ps, both Ferroflow tasks.
     fn cluster(runtime: &tokio::runtime::Runtime) -> [Server; 2] {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [ps, worker] = listeners.map(|listener| listener.local_addr().unwrap().to_string());
@@ -208,7 +208,7 @@ mod tests {
         server.streams().unwrap().clone()
     }
 
-    /// Says to a server what a task would say, with this secret; returns the kind of the frame that comes back.
+    /// Greets a server as a task would, with this secret; returns the kind of the frame that comes back.
     fn claim(server: &Server, claimed: &StreamHub, secret: &str) -> (TcpStream, Kind) {
         let mut stream = TcpStream::connect(server.bound()[0]).unwrap();
         let hello = claimed.hello(0, false, secret).unwrap();
@@ -246,7 +246,7 @@ mod tests {
         let (thief, answer) = claim(&ps, &hub(&worker), "not the secret");
         assert_eq!(answer, Kind::Error);
         let master = RemoteMaster::new(ps.address(), runtime.handle().clone()).unwrap();
-        // The ps would push to the worker over the thief's connection, and fail its steps when that ends.
+        // The ps would push to the worker over the thief's connection, and fail its steps when that closes.
         let tensors = run(&runtime, &master);
         assert_eq!(tensors[0].to_scalar::<f32>().unwrap(), 3.0);
         drop(thief);
@@ -262,7 +262,7 @@ mod tests {
         let opening = claimed.secrets.open(receiver);
         let (_stream, answer) = claim(&ps, &claimed, &opening.secret);
         assert_eq!(answer, Kind::Hello);
-        // Nobody can use the secret again, such as whoever has read it.
+        // Nobody else can use the secret again, such as somebody who has read it.
         let (_stream, answer) = claim(&ps, &claimed, &opening.secret);
         assert_eq!(answer, Kind::Error);
     }

@@ -1,4 +1,4 @@
-//! [`FrameReader`]: drives a [`Decoder`] with what a socket has to say.
+//! [`FrameReader`]: drives a [`Decoder`] with a socket.
 
 use super::decoder::{Decoder, Event, InFrame};
 use super::frame::malformed;
@@ -15,17 +15,17 @@ use tensor::{Result, Status};
 pub(super) struct FrameReader {
     socket: Arc<Socket>,
     decoder: Decoder,
-    /// While the peers greet each other: until when, and the file that came beside the bytes.
+    /// During the greeting: its deadline, and the file that came beside the bytes.
     greeting: Option<(Instant, Option<OwnedFd>)>,
 }
 
 impl FrameReader {
-    /// Makes a reader of a connection that begins: until [`greeted`](Self::greeted) everything must arrive before `deadline`.
+    /// Returns a reader of a new connection: until [`greeted`](Self::greeted), everything must arrive before `deadline`.
     pub fn new(socket: Arc<Socket>, deadline: Instant) -> FrameReader {
         FrameReader { socket, decoder: Decoder::new(), greeting: Some((deadline, None)) }
     }
 
-    /// Reads the first bytes; others than a stream begins with are an error.
+    /// Reads the first bytes; anything other than the beginning of a stream is an error.
     pub async fn preface(&mut self) -> Result<()> {
         match self.event().await? {
             Some(Event::Preface) => Ok(()),
@@ -39,7 +39,7 @@ impl FrameReader {
         self.greeting.as_mut().and_then(|(_, file)| file.take())
     }
 
-    /// Ends the greeting: from now on the peer may say what it wants, when it wants.
+    /// Ends the greeting: from now on the peer may send any frame, at any time.
     pub fn greeted(&mut self) -> Result<()> {
         self.greeting = None;
         self.decoder.greeted();
@@ -55,7 +55,7 @@ impl FrameReader {
         }
     }
 
-    /// Lets tensors come from a peer's heap.
+    /// Accepts tensors in a peer's heap.
     pub fn share(&mut self, memory: PeerMemory, releases: &Arc<Releases>) {
         self.decoder.share(memory, releases);
     }
@@ -73,7 +73,7 @@ impl FrameReader {
         }
     }
 
-    /// Reads to where the decoder wants it; returns how much there was.
+    /// Reads into the decoder's buffer; returns the number of bytes.
     async fn read(&mut self) -> Result<usize> {
         let space = self.decoder.space();
         let outcome = match &mut self.greeting {
@@ -87,7 +87,7 @@ impl FrameReader {
     }
 }
 
-/// The error for a peer that does not say in time who it is.
+/// The error for a peer that doesn't identify itself in time.
 pub(super) fn no_greeting() -> Status {
     Status::unavailable("the peer did not say in time who it is")
 }

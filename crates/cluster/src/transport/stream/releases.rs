@@ -1,20 +1,19 @@
-//! [`Releases`]: what this task needs no longer of a peer's heap, until the peer is told.
+//! [`Releases`]: the released blocks of a peer's heap, until the peer is told.
 
 use parking_lot::Mutex;
 use std::vec::Drain;
 use tokio::sync::Notify;
 
-/// The tokens of what is needed no longer. It has a lock of its own, the innermost of all, because tensors end while frames are
-/// written.
+/// The tokens of the released blocks. Its lock is the innermost of all, because tensors are dropped while frames are written.
 #[derive(Default)]
 pub(super) struct Releases {
     tokens: Mutex<Vec<u64>>,
-    /// Told when there is something to be given back.
+    /// Notified when there is something to release.
     added: Notify,
 }
 
 impl Releases {
-    /// Notes that a part of the peer's heap is needed no longer.
+    /// Records that a block of the peer's heap is no longer needed.
     pub fn add(&self, token: u64) {
         let is_first = {
             let mut tokens = self.tokens.lock();
@@ -26,18 +25,18 @@ impl Releases {
         }
     }
 
-    /// Waits until there is something to be given back.
+    /// Waits until there is something to release.
     pub async fn wait(&self) {
         self.added.notified().await;
     }
 
-    /// Takes what is to be given back and gives it to `write`, if there is anything.
+    /// Passes the released tokens to `write`, if there are any.
     pub fn take<R>(&self, write: impl FnOnce(Drain<'_, u64>) -> R) -> Option<R> {
         let mut tokens = self.tokens.lock();
         if tokens.is_empty() { None } else { Some(write(tokens.drain(..))) }
     }
 
-    /// Returns what is to be given back.
+    /// Returns the released tokens.
     #[cfg(test)]
     pub fn noted(&self) -> Vec<u64> {
         self.tokens.lock().clone()

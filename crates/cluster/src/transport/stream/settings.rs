@@ -1,4 +1,4 @@
-//! [`StreamSettings`] and [`StreamLimits`]: whom a task's streams serve, and their bounds.
+//! [`StreamSettings`] and [`StreamLimits`]: the users that a task's streams serve, and their bounds.
 
 use super::given::Dialer;
 use crate::tls::Tls;
@@ -6,46 +6,47 @@ use crate::{PeerPolicy, PeerTimes};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many bytes may wait for a peer that takes nothing, unless it is set.
+/// The default of the most bytes queued for a peer that doesn't read.
 const WAITING_BYTES_MAX: usize = 1 << 30;
 
-/// How many frames may wait for a peer.
+/// The most frames queued for a peer.
 const WAITING_FRAMES_MAX: usize = 1 << 20;
 
-/// How the streams of a task are.
+/// The settings of a task's streams.
 #[derive(Clone, Default)]
 pub(crate) struct StreamSettings {
     /// Whether large tensors are shared with tasks of the same user on this machine.
     pub shares_memory: bool,
-    /// Which users of this machine are served.
+    /// The users of this machine that are served.
     pub peers: PeerPolicy,
-    /// What encrypts those that go over TCP.
+    /// The encryption of streams over TCP.
     pub tls: Option<Arc<Tls>>,
     /// The bounds.
     pub limits: StreamLimits,
-    /// What opens those that go over TCP, in place of the system.
+    /// Opens streams over TCP in place of the system, if it is set.
     pub dialer: Option<Arc<dyn Dialer>>,
 }
 
-/// What a stream waits for, for how long, and how much may wait for it.
+/// The timeouts and queue bounds of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamLimits {
-    /// How long making a connection may take.
+    /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How long the peers may take to say who they are.
+    /// How long the greeting may take.
     pub greeting_timeout: Duration,
-    /// A peer that takes nothing and says nothing for as long, though something waits for it, counts as silent.
+    /// A peer that neither reads nor sends anything for this long, although something is queued for it, counts as silent.
     pub silence_max: Duration,
-    /// How many bytes may wait for a peer that is silent: frames that were not written, and what it was lent.
+    /// The most bytes for a silent peer: queued frames, and what it was lent.
     pub waiting_bytes_max: usize,
-    /// How many frames may wait for a peer, whatever their size. One that asks and never reads the answers is given up then.
+    /// The most frames queued for a peer, of any size. A peer that sends requests and never reads the answers is disconnected
+    /// then.
     pub waiting_frames_max: usize,
-    /// How many streams a user of this machine may open; without it, as many as the descriptors of the process allow.
+    /// The most streams that a user of this machine may open; by default, as many as the process's descriptors allow.
     pub connections_per_user_max: Option<u64>,
 }
 
 impl StreamLimits {
-    /// Makes the limits of a task that waits for others as long as this.
+    /// Returns the limits of a task with these timeouts.
     pub fn new(times: &PeerTimes, waiting_bytes_max: Option<usize>) -> StreamLimits {
         StreamLimits {
             connect_timeout: times.connect,

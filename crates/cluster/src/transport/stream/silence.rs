@@ -1,6 +1,6 @@
-//! [`Silence`]: whether a peer has stopped taking what it is sent, as a process does that was stopped or swaps.
+//! [`Silence`]: whether a peer has stopped reading, as a suspended or swapping process does.
 //!
-//! Such a peer's connection stays as it is, so nothing else would tell; `peer_watch` finds it out.
+//! Such a peer's connection stays open, so nothing else would show it; `peer_watch` detects it.
 
 use crate::clock::elapsed;
 use parking_lot::Mutex;
@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-/// Whether a peer has stopped taking what it is sent.
+/// Whether a peer has stopped reading.
 #[derive(Default)]
 pub(crate) struct Silence {
-    /// How many frames have arrived.
+    /// The number of received frames.
     num_heard: AtomicU64,
     is_silent: AtomicBool,
-    /// Since when it is.
+    /// Since when it has been silent.
     since: Mutex<Option<Instant>>,
-    /// Told when that changes.
+    /// Notified when that changes.
     pub changed: Notify,
 }
 
 impl Silence {
-    /// Notes that a frame has arrived.
+    /// Records that a frame has arrived.
     pub fn heard(&self, peer: impl Fn() -> String) {
-        // One thread at a time reads a connection, so nobody else adds.
+        // Only one thread at a time reads a connection, so there are no concurrent updates.
         self.num_heard.store(self.num_heard.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if self.is_silent.load(Ordering::Relaxed) {
             self.ends(&peer());
         }
     }
 
-    /// Returns how many frames have arrived.
+    /// Returns the number of received frames.
     pub fn num_heard(&self) -> u64 {
         self.num_heard.load(Ordering::Relaxed)
     }
@@ -49,7 +49,7 @@ impl Silence {
         self.since.lock().map(elapsed)
     }
 
-    /// Notes that a peer says nothing, and says so.
+    /// Records that a peer is silent, and logs it.
     pub fn begins(&self, peer: &str, since: Instant, waiting: usize) {
         *self.since.lock() = Some(since);
         self.is_silent.store(true, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Silence {
         self.changed.notify_waiters();
     }
 
-    /// Notes that a peer goes on, and says so.
+    /// Records that a peer responds again, and logs it.
     pub fn ends(&self, peer: &str) {
         let Some(since) = self.since.lock().take() else { return };
         self.is_silent.store(false, Ordering::Relaxed);

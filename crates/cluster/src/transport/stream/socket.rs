@@ -1,8 +1,8 @@
 //! [`Socket`]: a connection over TCP or, on one machine, over a Unix socket.
 //!
-//! The runtime is told only of what can be read. A Unix socket is said to take more each time its peer has read something, and
-//! a thread would wake up for every one of those although nobody waits to write; who does wait says so for that time. A socket
-//! may also have a thread of its own that reads it, of which the runtime knows nothing. Over TCP it may be encrypted.
+//! The runtime watches only for readability. A Unix socket is reported writable each time its peer has read something, and a
+//! thread would wake up for every report although nobody waits to write; a writer that waits registers for that time. A socket
+//! may also have a thread of its own that reads it, outside of the runtime. Over TCP it may be encrypted.
 
 use super::given::GivenStream;
 use crate::clock::now;
@@ -37,26 +37,26 @@ const RECEIVE: RecvFlags = RecvFlags::empty();
 pub(crate) struct Socket {
     file: File,
     is_unix: bool,
-    /// As whom the process at the other end runs, which the kernel vouches for; it knows that on one machine only.
+    /// The user of the process at the other end, as reported by the kernel; known on one machine only.
     peer_user: Option<u32>,
-    /// The encryption, where there is one.
+    /// The encryption, if there is one.
     tls: Option<Box<Mutex<TlsSession>>>,
-    /// Whom the certificate of the peer stands for.
+    /// The identity in the peer's certificate.
     identity: Option<Arc<Identity>>,
 }
 
-/// A socket by how its reader waits.
+/// A socket, by how its reader waits.
 enum File {
-    /// The runtime tells it.
+    /// The runtime wakes it.
     Watched(AsyncFd<socket2::Socket>),
-    /// It sleeps in the system call.
+    /// It blocks in the system call.
     Blocking(socket2::Socket),
-    /// It is no socket of the system.
+    /// It isn't a system socket.
     Given(Box<dyn GivenStream>),
 }
 
 impl File {
-    /// Returns the socket of the system, which a given stream has none of.
+    /// Returns the system socket; a given stream has none.
     fn get_ref(&self) -> io::Result<&socket2::Socket> {
         match self {
             File::Watched(file) => Ok(file.get_ref()),
@@ -67,8 +67,8 @@ impl File {
 }
 
 impl Socket {
-    /// Takes a connection to another machine, or one that may be another. Within the runtime, because a socket belongs to one.
-    /// `identity` is whom the certificate of the peer stands for.
+    /// Takes a connection over TCP. Call it within the runtime, because a socket belongs to one. `identity` is that in the peer's
+    /// certificate.
     pub fn tcp(wire: Wire, identity: Option<Arc<Identity>>) -> io::Result<Socket> {
         let (stream, connection) = match wire {
             Wire::Plain(stream) => (stream, None),
@@ -88,22 +88,22 @@ impl Socket {
         Ok(Socket { tls, identity, ..socket })
     }
 
-    /// Takes a connection on this machine. Within the runtime, too.
+    /// Takes a connection on this machine. Call it within the runtime, too.
     pub fn unix(stream: UnixStream) -> io::Result<Socket> {
         Socket::new(stream.into(), true)
     }
 
-    /// Says which user is at the other end.
+    /// Sets the user at the other end.
     pub fn with_peer_user(self, user: u32) -> Socket {
         Socket { peer_user: Some(user), ..self }
     }
 
-    /// Returns which user is at the other end, where that is known.
+    /// Returns the user at the other end, if it is known.
     pub fn peer_user(&self) -> Option<u32> {
         self.peer_user
     }
 
-    /// Returns whom the certificate of the peer stands for, where it has one.
+    /// Returns the identity in the peer's certificate, if it has one.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_deref()
     }
@@ -119,24 +119,24 @@ impl Socket {
         })
     }
 
-    /// Takes a connection that is no socket of the system.
+    /// Takes a connection that isn't a system socket.
     pub fn given(stream: Box<dyn GivenStream>) -> Socket {
         Socket { file: File::Given(stream), is_unix: false, peer_user: None, tls: None, identity: None }
     }
 
-    /// Takes a connection on this machine that a thread of its own will read: reading never waits for the runtime.
+    /// Takes a connection on this machine that its own thread will read: reading never waits for the runtime.
     pub fn blocking(stream: UnixStream) -> io::Result<Socket> {
         stream.set_nonblocking(false)?;
         Ok(Socket { file: File::Blocking(stream.into()), is_unix: true, peer_user: None, tls: None, identity: None })
     }
 
-    /// Returns whether a thread of its own reads it.
+    /// Returns whether its own thread reads it.
     pub fn is_blocking(&self) -> bool {
         matches!(self.file, File::Blocking(_))
     }
 
-    /// Bounds how long the thread of a blocking socket waits for something to read or to write; `None` is no bound. Where
-    /// nothing is read for long, it then only turns to give memory back.
+    /// Sets a timeout for reads and writes of a blocking socket's thread; `None` means none. When nothing is read for long, the
+    /// thread only wakes up to give memory back.
     pub fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
         let File::Blocking(socket) = &self.file else { return Ok(()) };
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(now()));
@@ -147,16 +147,16 @@ impl Socket {
         socket.set_write_timeout(rest)
     }
 
-    /// Ends the connection for whoever reads it, on whatever thread.
+    /// Closes the connection for its reader, on any thread.
     pub fn shut_down(&self) {
         match &self.file {
             File::Given(stream) => stream.shut_down(),
-            // One that is not connected any more needs no end.
+            // A socket that isn't connected any more needs no shutdown.
             file => drop(file.get_ref().and_then(|socket| socket.shutdown(std::net::Shutdown::Both))),
         }
     }
 
-    /// Says what it is, for people.
+    /// Describes the socket, for people.
     pub fn kind(&self) -> &'static str {
         match (self.is_unix, &self.tls) {
             (true, _) => "a Unix socket",
@@ -165,7 +165,7 @@ impl Socket {
         }
     }
 
-    /// Says where the other end is, for people.
+    /// Describes the other end, for people.
     pub fn describe_peer(&self) -> String {
         if let File::Given(stream) = &self.file {
             return stream.describe_peer();
@@ -178,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// Writes what can be written at once.
+    /// Writes as much as possible without blocking.
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         if let File::Given(stream) = &self.file {
             return stream.try_write(pieces);
@@ -190,7 +190,7 @@ impl Socket {
         socket.send_vectored_with_flags(pieces, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     }
 
-    /// Returns whether something was taken to be written that has not left yet.
+    /// Returns whether accepted bytes have not been written yet.
     pub fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.lock().has_unsent())
     }
@@ -205,7 +205,7 @@ impl Socket {
         waiting.writable().await.map(|_| ())
     }
 
-    /// Reads what is there, at least one byte; 0 is the end.
+    /// Reads at least one byte; 0 is the end.
     pub async fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             let file = match &self.file {
@@ -226,7 +226,7 @@ impl Socket {
             let mut ready = file.readable().await?;
             match ready.get_inner().read(bytes) {
                 Ok(count) => {
-                    // Less than was asked for is all there was: the next read waits without asking.
+                    // A short read means that the socket is empty: the next read waits without trying.
                     if count > 0 && count < bytes.len() {
                         ready.clear_ready();
                     }
@@ -239,7 +239,7 @@ impl Socket {
         }
     }
 
-    /// Sends bytes before anybody else writes, with a file beside them on one machine.
+    /// Sends bytes before anything else, with a file beside them on one machine.
     pub async fn send_first(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut written = 0;
         if self.tls.is_some() || matches!(self.file, File::Given(_)) {
@@ -279,8 +279,7 @@ impl Socket {
         Ok(rustix::net::sendmsg(self.file.get_ref()?, pieces, &mut control, flags)?)
     }
 
-    /// Reads as [`read`](Self::read) does while the peers greet each other: until a time, and with the file that may lie
-    /// beside the bytes.
+    /// As [`read`](Self::read), during the greeting: with a deadline, and with the file that may be passed beside the bytes.
     pub async fn read_first(
         &self,
         bytes: &mut [u8],
@@ -321,7 +320,7 @@ impl Socket {
     }
 }
 
-/// A socket below the encryption.
+/// The socket below the encryption.
 struct Raw<'a>(&'a socket2::Socket);
 
 impl Read for Raw<'_> {
@@ -344,8 +343,8 @@ impl Write for Raw<'_> {
     }
 }
 
-/// Reads what was encrypted. Some of it may have been read already, of which the runtime knows nothing, so the runtime is asked only
-/// where nothing is left.
+/// Reads encrypted bytes. Some of them may have been read already, without the runtime's knowledge, so the runtime is asked only
+/// if nothing is left.
 async fn read_encrypted(
     tls: &Mutex<TlsSession>,
     file: &AsyncFd<socket2::Socket>,
@@ -366,7 +365,7 @@ async fn read_encrypted(
     }
 }
 
-/// Lets the runtime tell of a socket what `interest` says.
+/// Registers a socket with the runtime for `interest`.
 fn watch(socket: socket2::Socket, interest: Interest) -> io::Result<AsyncFd<socket2::Socket>> {
     // SAFETY: a `socket2::Socket` owns its file, which stays open and the same until it is dropped, with what is returned.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)

@@ -1,4 +1,4 @@
-//! Tests of whole streams: whom they serve, what they hand over, and how they end.
+//! Tests of whole streams: which users they serve, what they transfer, and how they end.
 
 use super::frame::{FrameWriter, HEADER_BYTES, Header};
 use super::listener::{Accept, THREADS_MAX};
@@ -16,10 +16,10 @@ use std::sync::mpsc;
 use std::time::Instant;
 use tensor::{Code, Tensor};
 
-/// A far bound on what should come at once.
+/// A generous timeout for what should happen at once.
 const FAR: Duration = Duration::from_secs(60);
 
-/// A user that every system has and nobody works as.
+/// A user that exists on every system and that nobody works as.
 const NOBODY: u32 = 65534;
 
 fn settings(limits: StreamLimits) -> StreamSettings {
@@ -33,7 +33,7 @@ fn quick() -> StreamLimits {
 
 fn silent_hub(settings: StreamSettings) -> Arc<StreamHub> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
-    // Sockets are named by it, and other runs of this may go on at the same time.
+    // Sockets have names, and other runs of this test may be in progress.
     let incarnation = (NUMBER.fetch_add(1, Ordering::Relaxed) << 32) | u64::from(std::process::id());
     let offer = StreamOffer::new(Transport::Unix, incarnation).unwrap();
     let runtime = tokio::runtime::Handle::current();
@@ -57,7 +57,7 @@ fn connect(hub: &StreamHub) -> UnixStream {
     stream
 }
 
-/// Says who this is, and reads who the other side is.
+/// Greets, and reads the other side's greeting.
 fn greet(hub: &StreamHub, stream: &mut UnixStream) -> io::Result<()> {
     stream.write_all(PREFACE)?;
     stream.write_all(&hub.hello(0, false, "").unwrap().pieces.concat())?;
@@ -69,12 +69,12 @@ fn greet(hub: &StreamHub, stream: &mut UnixStream) -> io::Result<()> {
     stream.read_exact(&mut vec![0; header.head_len])
 }
 
-/// Runs what blocks on a thread of its own.
+/// Runs blocking code on its own thread.
 async fn blocking<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(what).await.unwrap()
 }
 
-/// Runs something as another user, on a thread that ends with it; `None` where this process must not.
+/// Runs code as another user, on a thread that ends with it; `None` if this process isn't allowed to.
 fn as_nobody<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");
@@ -92,16 +92,16 @@ fn as_nobody<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> Op
     outcome
 }
 
-/// How large the parts are that the worker gives: so large that they are lent.
+/// The size of the worker's parts, which are large enough to be lent.
 const PART_ELEMENTS: usize = 1 << 18;
 
-/// A worker that tells what it was told.
+/// A worker that reports its calls.
 struct Worker {
     lost: Mutex<mpsc::Sender<(Vec<u64>, Status)>>,
 }
 
 impl Worker {
-    /// Makes the worker of a hub; returns what it is told, too.
+    /// Creates the worker of a hub; returns its reports, too.
     fn of(hub: &StreamHub) -> (Arc<Worker>, mpsc::Receiver<(Vec<u64>, Status)>) {
         let (sender, lost) = mpsc::channel();
         let worker = Arc::new(Worker { lost: Mutex::new(sender) });
@@ -148,7 +148,7 @@ impl Recipient for Worker {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_for_whom_no_thread_is_left_are_served_too() {
     let hub = hub(StreamSettings::default());
-    // They say nothing, and are taken in the order in which they came.
+    // They send nothing, and are accepted in order.
     let silent: Vec<UnixStream> = (0..THREADS_MAX).map(|_| connect(&hub)).collect();
     let peer = hub.clone();
     blocking(move || greet(&peer, &mut connect(&peer)).unwrap()).await;
@@ -205,7 +205,7 @@ async fn a_socket_of_another_user_is_not_trusted() {
     drop(listening);
 }
 
-/// Greets as a task that would share its memory; returns what the other side has sent with it, up to a frame of this kind.
+/// Greets as a task that can share its memory; returns what the other side has sent with it, up to a frame of this kind.
 async fn greeted_until(hub: &Arc<StreamHub>, receiver: u64, last: Kind) -> (FrameReader, Arc<Socket>) {
     let socket = Arc::new(Socket::unix(connect(hub)).unwrap());
     let hello = hub.hello(receiver, true, "").unwrap().pieces.concat();
@@ -253,7 +253,7 @@ async fn another_user_who_may_connect_is_offered_no_memory() {
     let hello = reader.next().await.unwrap().expect("it was refused");
     let mut fields = hello.fields();
     assert_eq!((hello.kind, fields.u64().unwrap(), fields.u64().unwrap()), (Kind::Hello, 0, 0));
-    // The connection is in use right away: the next word is an answer, and not memory.
+    // The connection is in use right away: the next frame is an answer, and not memory.
     socket.send_first(&FrameWriter::plain(Kind::Ping, 0).finish().unwrap().pieces.concat(), None).await.unwrap();
     assert_eq!(reader.next().await.unwrap().expect("it ended").kind, Kind::Pong);
     assert!(reader.take_file().is_none());
@@ -278,7 +278,7 @@ async fn tasks_of_one_user_share_memory_both_ways() {
     let connection = two.get(&address(&one)).unwrap();
     let there = blocking(move || {
         loop {
-            // The connection is known to both once they have greeted each other.
+            // Both sides know the connection once they have greeted.
             if let Some(known) = one.served.lock().as_ref().and_then(|served| served.first().cloned()) {
                 return known;
             }
@@ -286,7 +286,7 @@ async fn tasks_of_one_user_share_memory_both_ways() {
         }
     });
     let there = there.await;
-    // Each side frames what is large by its place in memory once the other has said that it reads it.
+    // Each side sends large tensors by their position in memory once the other has said that it reads it.
     for connection in [connection, there] {
         let shared = blocking(move || {
             let tensor = tensor_in_heap(heap, 100_000);
@@ -304,7 +304,7 @@ async fn tasks_of_one_user_share_memory_both_ways() {
 async fn who_says_nothing_or_too_slowly_is_closed() {
     let hub = hub(settings(quick()));
     let peer = hub.clone();
-    // Read by a thread of its own; it says a byte at a time, so that no single wait is long.
+    // Read by its own thread; it receives a byte at a time, so that no single wait is long.
     let closed = blocking(move || {
         let mut stream = connect(&peer);
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -336,7 +336,7 @@ async fn a_user_gets_a_bounded_number_of_streams() {
         open.iter_mut().for_each(|stream| greet(&hub, stream).unwrap());
         assert!(greet(&hub, &mut connect(&hub)).is_err(), "a fourth was served");
         open.pop();
-        // The place is free when the thread that read it has ended.
+        // The place is free when the reading thread has ended.
         let started = Instant::now();
         while greet(&hub, &mut connect(&hub)).is_err() {
             assert!(started.elapsed() < FAR, "a place does not become free");
@@ -375,7 +375,7 @@ async fn connecting_ends_in_time_and_names_the_task() {
         assert_eq!(status.code(), Code::Unavailable);
         assert!(status.message().contains("/job:b/task:7 at ") && status.message().contains(place), "{status}");
     };
-    // As many connections wait as may, and nobody takes them.
+    // The backlog is full, and nobody accepts.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
@@ -425,7 +425,7 @@ async fn a_panic_ends_the_stream_as_any_other_error() {
         writer.finish().unwrap().pieces.concat()
     };
     let (good, bad) = (push(12), push(13));
-    // Once on a thread of its own, and once on the runtime.
+    // Once on its own thread, and once on the runtime.
     for is_watched in [false, true] {
         let peer = hub.clone();
         let mut stream = if is_watched {
@@ -445,11 +445,11 @@ async fn a_panic_ends_the_stream_as_any_other_error() {
         });
         assert_eq!(ended.await, 0, "the peer was not told");
         let (incarnations, status) = lost.recv_timeout(FAR).expect("the steps were not told");
-        // Nothing proves that it is the task whose incarnation it says, so no steps that wait for that one are to fail.
+        // Its incarnation isn't proven, so steps that wait for that task must not fail.
         assert_eq!((incarnations, status.code()), (Vec::new(), Code::Unavailable));
         assert!(status.message().contains("injected by a test"), "{status}");
     }
-    // What comes after the part of the end that panics is done all the same.
+    // The cleanup after the part that panics runs anyway.
     let started = Instant::now();
     while !hub.served.lock().as_ref().unwrap().is_empty() || hub.admission.num_threads.load(Ordering::Relaxed) > 0 {
         assert!(started.elapsed() < FAR, "a stream is kept that has ended");
@@ -475,7 +475,7 @@ async fn to_a_stopped_peer(limits: StreamLimits) -> (Arc<StreamHub>, Arc<Connect
     (hub, connection, stream)
 }
 
-/// Reads what waits for a peer until a frame of a kind; returns the steps of the tensors before it.
+/// Reads the frames queued for a peer up to one of a kind; returns the steps of the tensors before it.
 fn read_until(stream: &mut UnixStream, last: Kind) -> Vec<u64> {
     let mut steps = Vec::new();
     loop {
@@ -504,7 +504,7 @@ async fn frames_for_a_stopped_peer_go_with_their_step() {
         connection.push(step, "key", &megabyte, false).unwrap();
         hub.forget_step(step);
     }
-    // The first one has begun to leave, and the peer must get the rest of it.
+    // The first one is partly written, and the peer must get the rest of it.
     let waiting = connection.progress().waiting;
     assert!(waiting <= 1 << 20, "{waiting} bytes wait");
     connection.push(31, "key", &megabyte, false).unwrap();
@@ -540,7 +540,7 @@ async fn a_stopped_peer_is_noticed_and_gets_no_more_than_may_wait_for_it() {
     let status = connection.push(9, "key", &megabyte, false).unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().contains("/job:a/task:0") && status.message().contains("4 MB"), "{status}");
-    // Small words still go, so that a step can end, and what is dropped makes room.
+    // Small frames are still sent, so that a step can end, and dropping frames makes room.
     connection.cleanup(9).unwrap();
     (3..=5).for_each(|step| hub.forget_step(step));
     connection.push(10, "key", &megabyte, false).unwrap();
@@ -572,12 +572,12 @@ async fn a_peer_that_is_not_known_to_be_silent_may_have_more() {
 async fn a_peer_for_which_too_many_frames_wait_is_given_up() {
     let limits = StreamLimits { waiting_frames_max: 100, ..StreamLimits::default() };
     let (_hub, connection, mut stream) = to_a_stopped_peer(limits).await;
-    // The first is too large for the socket, so that all behind it wait.
+    // The first is too large for the socket, so that all behind it are queued.
     connection.push(1, "key", &Tensor::vector(&vec![1u8; 16 << 20]), false).unwrap();
     let status = (1..=100).find_map(|step| connection.cleanup(step).err()).expect("all were taken");
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().starts_with("100 frames wait for /job:a/task:0"), "{status}");
-    // What had left arrives, and then the stream is at its end.
+    // The written bytes arrive, and then the stream ends.
     blocking(move || stream.read_to_end(&mut Vec::new()).unwrap()).await;
 }
 
@@ -596,7 +596,7 @@ async fn a_peer_with_nothing_to_say_is_asked_once_and_left_alone() {
     let mut stream = stream.await;
     connection.push(2, "key", &Tensor::scalar(1f32), false).unwrap();
     connection.flush_pushes();
-    // Between the answer and the next tensor there was nothing to ask for.
+    // There was nothing to ask for between the answer and the next tensor.
     assert_eq!(blocking(move || read_until(&mut stream, Kind::Ping)).await, [2]);
 }
 
@@ -607,7 +607,7 @@ async fn what_was_lent_for_a_step_that_is_over_is_taken_back() {
         return;
     };
     let (hub, connection, stream) = to_a_stopped_peer(StreamLimits::default()).await;
-    // Fills the socket, so that the next frames wait.
+    // Fills the socket, so that the next frames are queued.
     connection.push(1, "key", &Tensor::vector(&vec![1u8; 8 << 20]), false).unwrap();
     connection.share();
     connection.push(2, "key", &tensor_in_heap(heap, 1 << 20), false).unwrap();
@@ -634,7 +634,7 @@ async fn parts_are_asked_for_and_large_ones_are_lent() {
     assert_eq!(giving.lent_bytes(), lent, "it is read where it lies");
     let status = connection.recv_part(1, "none").unwrap().part().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Aborted, "the step has no such part"));
-    // One that nobody waits for any more is forgotten, and a task stops in spite of those that never come.
+    // A cancelled one is removed, and a task stops even if some never complete.
     drop(connection.recv_part(1, "never").unwrap());
     let never = connection.recv_part(1, "never").unwrap();
     giver.drain().await;

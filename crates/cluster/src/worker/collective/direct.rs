@@ -1,7 +1,7 @@
-//! Reductions in which every member reads what the others give, with nobody in between. Between tasks on one machine that is a
-//! reduction in shared memory: a part is read where it lies, and only what others have reduced is copied.
+//! Reductions in which every member reads the others' tensors directly. Between tasks on one machine that is a reduction in
+//! shared memory: a part is read in place, and only results that others have reduced are copied.
 //!
-//! All members add in the order of their ranks, so that all have the same result, to the last bit.
+//! All members add in rank order, so that all have the same result, to the last bit.
 
 use super::exchange::Exchange;
 use super::group::Group;
@@ -13,29 +13,29 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Result, Tensor};
 
-/// In larger groups, in which everybody would ask everybody, parts go round a ring.
+/// In larger groups, all-to-all requests would be too many; their parts go round a ring.
 const MEMBERS_MAX: usize = 16;
 
-/// Up to so many bytes in all, every member reduces everything: the second exchange would take longer.
+/// Up to this total size in bytes, every member reduces everything: a second exchange would take longer.
 const WHOLE_BYTES_MAX: usize = 256 << 10;
 
-/// How far the exchange of a reduction is, as its keys say. Rings use the numbers below.
+/// The phases of a reduction's exchange, as in the keys. Rings use the numbers below.
 const GIVEN: usize = 2;
 const REDUCED: usize = 3;
 
-/// Returns whether the members of a group reduce so. All come to the same answer, because all were told the same of the members.
+/// Returns whether the members of a group use direct reductions. All members decide alike, because all have the same information.
 pub(super) fn is_direct(group: &Group) -> bool {
     group.members.len() <= MEMBERS_MAX && group.members.iter().all(|member| reduces_directly(&member.attributes))
 }
 
-/// Reduces the inputs of all members, of which `elements` is this one's.
+/// Reduces the inputs of all members; `elements` is this member's.
 pub(super) async fn reduce(exchange: &Exchange, plan: &ReductionPlan, elements: &Tensor) -> Result<Vec<Tensor>> {
     let (size, own) = (exchange.group.members.len(), exchange.own);
     let count = elements.num_elements();
     if count == 0 {
         return Ok(vec![elements.clone()]);
     }
-    // With two members, whoever reduces everything reads no more than with two exchanges.
+    // With two members, reducing everything reads no more than two exchanges would.
     let is_whole = size <= 2 || elements.num_bytes().saturating_mul(size) <= WHOLE_BYTES_MAX;
     let parts = Parts::aligned(count, elements.dtype().size(), size);
     let range = |member: usize| if is_whole { 0..count } else { parts.range(member) };
@@ -68,7 +68,7 @@ pub(super) async fn reduce(exchange: &Exchange, plan: &ReductionPlan, elements: 
     Ok(whole)
 }
 
-/// Reduces what all members give of the part that is this member's to reduce.
+/// Reduces this member's part of all members' inputs.
 async fn reduce_part(exchange: &Exchange, plan: &ReductionPlan, own: Tensor) -> Result<Tensor> {
     let (count, bytes) = (own.num_elements(), own.num_bytes());
     if count == 0 {

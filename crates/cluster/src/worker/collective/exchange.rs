@@ -1,5 +1,5 @@
-//! [`Exchange`]: gives the parts of one collective op to other members and takes theirs: within the task, from tasks of ours as tensors,
-//! and from tasks of TensorFlow by `RecvBuf`.
+//! [`Exchange`]: provides the parts of one collective op to other members and receives theirs: directly within the task, as
+//! tensors from Ferroflow tasks, and through `RecvBuf` from TensorFlow's tasks.
 
 use super::group::{Group, Member};
 use crate::device::is_ours;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use tensor::{Buffer, Code, DType, Result, Shape, Status, Tensor, copy_bytes};
 use tokio::sync::oneshot;
 
-/// What the edge of a rendezvous key begins with that asks for a part. No tensor's name begins so.
+/// The prefix of the edge name in a rendezvous key that requests a part. No tensor's name begins like this.
 const BUFFER_EDGE: &str = "^collective ";
 
-/// Tells when a part was taken.
+/// Notified when a part was taken.
 pub(super) type Taken = oneshot::Receiver<Result<()>>;
 
-/// The way from one member of a collective op to the others.
+/// One member's connection to the others in a collective op.
 pub(super) struct Exchange {
     transfers: Arc<dyn Transfers>,
     ids: Arc<RandomIds>,
@@ -31,17 +31,17 @@ pub(super) struct Exchange {
     pub own: usize,
     dtype: DType,
     node_name: String,
-    /// What the keys of all parts begin with.
+    /// The prefix of the keys of all parts.
     execution: String,
 }
 
-/// Returns the key of the part that a rendezvous key asks for.
+/// Returns the key of the part that a rendezvous key requests.
 pub(super) fn buffer_of(key: &RendezvousKey) -> Option<&str> {
     key.edge_name().strip_prefix(BUFFER_EDGE)
 }
 
 impl Exchange {
-    /// Makes the way of a member of a group in a step.
+    /// Returns the exchange of a group's member in a step.
     pub fn new(
         transfers: &Arc<dyn Transfers>,
         ids: &Arc<RandomIds>,
@@ -70,17 +70,17 @@ impl Exchange {
         format!("{}:{first}:{second}:{third}", self.execution)
     }
 
-    /// Returns the key of what one member gives another in an exchange of all with all.
+    /// Returns the key of a part that one member provides to another in an all-to-all exchange.
     pub fn pair_key(&self, from: usize, to: usize) -> String {
         format!("{}{from}{to}", self.execution)
     }
 
-    /// Leaves a part for another member.
+    /// Provides a part to another member.
     pub fn post(&self, key: &str, part: Tensor) -> Result<Taken> {
         self.state.buffers.provide(key, part)
     }
 
-    /// Waits until parts were taken. Before that the step must not end.
+    /// Waits until parts were taken. The step must not end before that.
     pub async fn taken(&self, parts: Vec<Taken>) -> Result<()> {
         for part in parts {
             part.await.unwrap_or_else(|_| Err(over()))?;
@@ -88,7 +88,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Waits for a part of as many elements from another member.
+    /// Receives a part of this many elements from another member.
     pub async fn receive(&self, from: usize, key: &str, num_elements: usize) -> Result<Tensor> {
         let member = &self.group.members[from];
         let received = if member.task == self.transfers.task() {
@@ -174,14 +174,14 @@ impl Exchange {
         joined(self.dtype, shape, &pieces)
     }
 
-    /// Puts a tensor together from parts that follow each other.
+    /// Concatenates consecutive parts to a tensor.
     pub fn put_together(&self, shape: &Shape, parts: &[Tensor]) -> Result<Tensor> {
         let _scope = self.step.session.account().enter();
         let pieces: Vec<&[u8]> = parts.iter().filter_map(|part| part.buffer().map(Buffer::bytes)).collect();
         joined(self.dtype, shape.clone(), &pieces)
     }
 
-    /// Computes something; what takes long is computed where no call waits for it.
+    /// Runs a computation; a long one runs on the compute threads.
     pub async fn compute(
         &self,
         bytes: usize,
@@ -201,7 +201,7 @@ impl Exchange {
     }
 }
 
-/// How many bytes are reduced by the thread that has received them.
+/// The most bytes that are reduced on the receiving thread.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
 fn joined(dtype: DType, shape: Shape, pieces: &[&[u8]]) -> Result<Tensor> {

@@ -1,5 +1,5 @@
-//! Runs the part of one member in a collective op. All parts of a tensor are under way at once, and what a member gives is left where
-//! others find it: so ops of a step never wait for each other, whatever the order in which members begin them.
+//! Runs one member's part of a collective op. All parts of a tensor are in progress at once, and a member's parts wait for their
+//! receivers in the rendezvous, so the ops of a step never wait for each other, in whatever order members begin them.
 
 use super::direct;
 use super::exchange::{Exchange, Taken};
@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use kernel::{CollectiveCall, CollectiveKind, ReductionPlan};
 use tensor::{Result, Shape, Status, Tensor};
 
-/// Runs the part of a member; `source` is who broadcasts.
+/// Runs the op for a member; `source` is the member that broadcasts.
 pub(super) async fn execute(exchange: &Exchange, call: &CollectiveCall, source: Option<usize>) -> Result<Tensor> {
     match &call.kind {
         CollectiveKind::Reduce(plan) => reduce(exchange, plan, input(call)?).await,
@@ -32,7 +32,8 @@ fn flat(tensor: &Tensor) -> Result<Tensor> {
     tensor.reshape(Shape::vector(tensor.num_elements()))
 }
 
-/// Reduces the inputs of all members, by themselves if they can, and else in a ring. There each part goes round the ring twice: once to be reduced, and once to be given to all.
+/// Reduces the inputs of all members, directly if possible, otherwise in a ring. There each part goes round the ring twice: once
+/// to be reduced, and once to be distributed.
 async fn reduce(exchange: &Exchange, plan: &ReductionPlan, input: &Tensor) -> Result<Tensor> {
     let size = exchange.group.members.len();
     if size == 1 {
@@ -83,7 +84,7 @@ async fn reduce(exchange: &Exchange, plan: &ReductionPlan, input: &Tensor) -> Re
     exchange.put_together(input.shape(), &reduced)
 }
 
-/// Adds this member's part to what the ones before it have given, and passes it on, unless it is the last to do so.
+/// Adds this member's part to the sum of the previous members, and passes it on, unless it is the last.
 async fn first_round(
     exchange: &Exchange,
     plan: &ReductionPlan,
@@ -114,7 +115,7 @@ async fn first_round(
     Ok((merged, taken))
 }
 
-/// Reduces the inputs of all members, of which each keeps its part: the first round of a reduction.
+/// Reduces the inputs of all members, each of which keeps its part: the first round of a reduction.
 async fn reduce_scatter(exchange: &Exchange, plan: &ReductionPlan, input: &Tensor, shape: &Shape) -> Result<Tensor> {
     let size = exchange.group.members.len();
     if size == 1 {
@@ -129,7 +130,7 @@ async fn reduce_scatter(exchange: &Exchange, plan: &ReductionPlan, input: &Tenso
     let ring = &ring;
     let mut fields = Vec::with_capacity(size);
     for number in 0..size {
-        // The member that is the last to add to a part is the one before that which begins.
+        // The last member to add to a part is the one before the first.
         let range = parts.range((number + size - 1) % size);
         let own = elements.slice_rows(range.start, range.end)?;
         fields.push(async move {
@@ -171,7 +172,7 @@ async fn gather(exchange: &Exchange, input: &Tensor, shape: &Shape) -> Result<Te
     exchange.put_together(shape, &parts)
 }
 
-/// Gives every member one row of the input, and gets one of each.
+/// Sends every member one row of the input, and receives one from each.
 async fn all_to_all(exchange: &Exchange, input: &Tensor) -> Result<Tensor> {
     let (group, own) = (&exchange.group, exchange.own);
     let size = group.members.len();
@@ -199,14 +200,14 @@ async fn all_to_all(exchange: &Exchange, input: &Tensor) -> Result<Tensor> {
     });
     let received = try_join_all(receives).await?;
     exchange.taken(taken).await?;
-    // Rows stand in the order of the ranks that users gave, if they did.
+    // Rows are in the order of the user's ranks, if there are any.
     let mut ranked: Vec<(usize, Tensor)> = group.members.iter().map(|member| member.rank).zip(received).collect();
     ranked.sort_by_key(|(rank, _)| *rank);
     let rows: Vec<Tensor> = ranked.into_iter().map(|(_, row)| row).collect();
     exchange.put_together(input.shape(), &rows)
 }
 
-/// Passes a value on along the trees that this member stands in.
+/// Passes a value along the trees that this member is part of.
 async fn broadcast(exchange: &Exchange, source: usize, call: &CollectiveCall) -> Result<Tensor> {
     let mut value = call.input.as_ref().map(flat).transpose()?;
     let mut taken = Vec::new();

@@ -1,13 +1,13 @@
-//! [`FailedSteps`]: with what the collective ops of the latest failed steps failed, for members that ask late.
+//! [`FailedSteps`]: the errors of recently failed collective steps, for members that ask late.
 
 use foldhash::HashMap;
 use std::collections::VecDeque;
 use tensor::Status;
 
-/// How many steps are remembered. The one that failed first is forgotten for another.
+/// The number of steps that are remembered; the oldest one is dropped.
 const STEPS_MAX: usize = 1 << 10;
 
-/// With what the collective ops of the latest failed steps failed.
+/// The errors of recently failed collective steps.
 #[derive(Default)]
 pub(super) struct FailedSteps {
     statuses: HashMap<i64, Status>,
@@ -15,7 +15,7 @@ pub(super) struct FailedSteps {
 }
 
 impl FailedSteps {
-    /// Notes why a step has failed. The first cause stays.
+    /// Records why a step has failed. The first error is kept.
     pub fn note(&mut self, step_id: i64, status: &Status) {
         if self.statuses.contains_key(&step_id) {
             return;
@@ -29,7 +29,7 @@ impl FailedSteps {
         }
     }
 
-    /// Returns why a step has failed, if that is known.
+    /// Returns why a step has failed, if it is known.
     pub fn why(&self, step_id: i64) -> Option<Status> {
         self.statuses.get(&step_id).cloned()
     }

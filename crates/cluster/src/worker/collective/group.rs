@@ -1,5 +1,5 @@
-//! [`Group`]: the devices that take part in collective ops together, in the order of their ranks; and [`Groups`], which the leader
-//! puts together from the devices that announce themselves, and in which the other tasks keep what the leader has told them.
+//! [`Group`]: the devices of a collective group in rank order; and [`Groups`], in which the leader assembles groups from the
+//! devices that announce themselves, and the other tasks cache what the leader has told them.
 
 use crate::device::task_of;
 use foldhash::HashMap;
@@ -16,33 +16,33 @@ use tokio::sync::watch;
 /// get a key for every change.
 const GROUPS_MAX: usize = 1 << 12;
 
-/// How many devices a group may have.
+/// The most devices of a group.
 const GROUP_SIZE_MAX: usize = 1 << 12;
 
-/// The devices that take part in collective ops together.
+/// The devices of a collective group.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Names it.
+    /// The key.
     pub key: i32,
     /// The type of its devices.
     pub device_type: String,
-    /// The devices in the order of their ranks. Those of one task stand together.
+    /// The devices in rank order. Those of one task are adjacent.
     pub members: Vec<Member>,
 }
 
 /// A device of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    /// What it says of itself.
+    /// Its attributes.
     pub attributes: DeviceAttributes,
     /// Its task.
     pub task: String,
-    /// The rank that the user gave it, or its place among the members.
+    /// The user's rank, or its index among the members.
     pub rank: usize,
 }
 
 impl Group {
-    /// Puts the devices in order: by the names of the tasks, and within each by number.
+    /// Sorts the devices by their tasks' names, and within a task by number.
     pub fn new(key: i32, device_type: &str, joined: Vec<Joined>) -> Result<Group> {
         check_ranks(&joined)?;
         let mut sorted = Vec::with_capacity(joined.len());
@@ -72,7 +72,7 @@ impl Group {
         tasks
     }
 
-    /// Returns which member a device is.
+    /// Returns the index of a device's member.
     pub fn position(&self, device: &str) -> Result<usize> {
         self.members.iter().position(|member| member.attributes.name == device).ok_or_else(|| {
             let key = self.key;
@@ -84,16 +84,16 @@ impl Group {
 /// A device that has announced itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Joined {
-    /// What it says of itself.
+    /// Its attributes.
     pub attributes: DeviceAttributes,
-    /// The rank that the user gave it.
+    /// The user's rank.
     pub rank: Option<usize>,
 }
 
-/// What becomes of a group once all devices are known.
+/// The result of assembling a group.
 pub(crate) type Outcome = watch::Receiver<Option<Result<Arc<Group>>>>;
 
-/// The groups that a task knows.
+/// A task's groups.
 #[derive(Default)]
 pub(crate) struct Groups {
     records: Mutex<Records>,
@@ -114,14 +114,14 @@ struct Record {
 }
 
 impl Groups {
-    /// Returns a group that is complete.
+    /// Returns a complete group.
     pub fn find(&self, key: i32) -> Option<Arc<Group>> {
         let records = self.records.lock();
         let outcome = records.by_key.get(&key)?.outcome.borrow();
         outcome.as_ref().and_then(|outcome| outcome.as_ref().ok().cloned())
     }
 
-    /// Keeps a group that the leader has told of.
+    /// Stores a group that the leader has assembled.
     pub fn keep(&self, group: &Arc<Group>) -> Result<()> {
         let outcome = watch::Sender::new(Some(Ok(group.clone())));
         let device_type = group.device_type.clone();
@@ -133,12 +133,12 @@ impl Groups {
         Ok(())
     }
 
-    /// Forgets a group in which something failed: a member may have been restarted, and the leader knows.
+    /// Removes a group in which something failed: a member may have been restarted, and the leader knows.
     pub fn forget(&self, key: i32) {
         self.records.lock().by_key.remove(&key);
     }
 
-    /// Adds a device to a group; returns what tells when the group is complete.
+    /// Adds a device to a group; returns a channel that gets the complete group.
     pub fn join(&self, key: i32, size: usize, device_type: &str, device: Joined) -> Result<Outcome> {
         if !(1..=GROUP_SIZE_MAX).contains(&size) {
             let what = format!("a group has 1 to {GROUP_SIZE_MAX} members, not {size}");
@@ -169,7 +169,7 @@ impl Groups {
             outcome: watch::Sender::new(None),
         });
         if let Err(status) = record.add(key, size, device_type, device) {
-            // Who waits would wait for ever for a member that is not one. What is complete stays.
+            // Pending requests would wait forever for a member that isn't one. A complete group is kept.
             if record.joined.len() < record.size
                 && let Some(record) = records.by_key.remove(&key)
             {
@@ -282,7 +282,7 @@ pub(super) mod tests {
         Joined { attributes: DeviceAttributes { name, incarnation, ..Default::default() }, rank: None }
     }
 
-    /// Returns a group of tasks with as many devices each.
+    /// Returns a group of tasks with this many devices each.
     pub fn group_of(devices: &[usize]) -> Group {
         let joined =
             devices.iter().enumerate().flat_map(|(task, &count)| (0..count).map(move |id| device(task, id, 1)));

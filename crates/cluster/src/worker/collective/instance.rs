@@ -1,5 +1,5 @@
-//! [`Instances`]: the collective ops of groups, by their keys. The leader checks that all members want the same, and finds out who
-//! broadcasts; the other tasks keep what the leader has told them.
+//! [`Instances`]: the instances of collective ops, by key. The leader checks that all members agree, and determines the
+//! broadcast's source; the other tasks cache what the leader has told them.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -7,24 +7,24 @@ use std::collections::VecDeque;
 use tensor::{Result, Status};
 use tokio::sync::watch;
 
-/// How many instances a task knows. The one that has been known for longest is forgotten for another, and asked for again if need be.
+/// The most instances of a task. The oldest one is dropped for another, and requested again if necessary.
 const INSTANCES_MAX: usize = 1 << 14;
 
-/// What tells one instance from others: the group's key, the step's id if it counts, and the instance's key.
+/// The identity of an instance: the group's key, the step's id if it matters, and the instance's key.
 pub(super) type InstanceKey = (i32, i64, i32);
 
-/// What all members of an instance must agree on.
+/// The properties on which all members of an instance must agree.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
-    /// The kind of op, by TensorFlow's numbers.
+    /// The kind of op, in TensorFlow's numbering.
     pub kind: i32,
-    /// The type of the elements, by its number.
+    /// The number of the element type.
     pub dtype: i32,
     /// The shape of the output.
     pub shape: Vec<i64>,
 }
 
-/// The kinds of ops, by TensorFlow's numbers.
+/// The kinds of ops, in TensorFlow's numbering.
 pub(super) mod kind {
     pub const REDUCTION: i32 = 0;
     pub const BROADCAST: i32 = 1;
@@ -33,22 +33,22 @@ pub(super) mod kind {
     pub const REDUCE_SCATTER: i32 = 5;
 }
 
-/// A member that takes part in an instance.
+/// A member of an instance.
 pub(super) struct Participant<'a> {
     /// Its device.
     pub device: &'a str,
-    /// Its place among the members.
+    /// Its index among the members.
     pub rank: usize,
     /// Whether it broadcasts.
     pub is_source: bool,
-    /// How many members there are.
+    /// The number of members.
     pub group_size: usize,
 }
 
-/// Who broadcasts, once that is known; `None` in it for an op that has no source.
+/// The source of the broadcast, once it is known; the inner `None` is for ops without one.
 pub(super) type Source = watch::Receiver<Option<Result<Option<usize>>>>;
 
-/// The instances that a task knows.
+/// A task's instances.
 #[derive(Default)]
 pub(super) struct Instances {
     state: Mutex<State>,
@@ -62,14 +62,14 @@ struct State {
 
 struct Record {
     wanted: Wanted,
-    /// Which members have come.
+    /// The members that have arrived.
     known: Vec<bool>,
     source: Option<usize>,
     outcome: watch::Sender<Option<Result<Option<usize>>>>,
 }
 
 impl Instances {
-    /// Adds a member to an instance, as the leader does; returns what tells who broadcasts.
+    /// Adds a member to an instance, on the leader; returns a channel that gets the source.
     pub fn join(&self, key: InstanceKey, wanted: &Wanted, participant: &Participant<'_>) -> Result<Source> {
         let mut state = self.state.lock();
         let record = state.find_or_add(key, || Record {
@@ -88,7 +88,7 @@ impl Instances {
         Ok(record.outcome.subscribe())
     }
 
-    /// Returns who broadcasts in an instance that is known; the outer `None` says that it isn't.
+    /// Returns the source of a known instance; the outer `None` means that it isn't known.
     pub fn find(&self, key: InstanceKey, wanted: &Wanted, device: &str) -> Option<Result<Option<usize>>> {
         let state = self.state.lock();
         let record = state.records.get(&key)?;
@@ -98,14 +98,14 @@ impl Instances {
         record.outcome.borrow().clone()
     }
 
-    /// Keeps an instance that the leader has told of.
+    /// Stores an instance that the leader has reported.
     pub fn keep(&self, key: InstanceKey, wanted: &Wanted, source: Option<usize>) {
         let mut state = self.state.lock();
         let outcome = watch::Sender::new(Some(Ok(source)));
         state.find_or_add(key, || Record { wanted: wanted.clone(), known: Vec::new(), source, outcome });
     }
 
-    /// Forgets the instances of a group in which something failed.
+    /// Removes the instances of a group in which something failed.
     pub fn forget_group(&self, group_key: i32) {
         self.state.lock().records.retain(|key, record| key.0 != group_key || record.outcome.borrow().is_none());
     }

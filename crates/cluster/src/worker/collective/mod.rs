@@ -1,7 +1,7 @@
-//! Collective ops on this task: [`CollectiveMgr`] finds out who takes part (`group`, `instance`), of which one task is the leader, and runs
-//! each op with its counterparts (`execute`), along rings (`ring`) and trees (`tree`), or, for reductions among tasks of ours, each with
-//! all (`direct`). Parts of tensors go by `RecvBuf` to tasks of TensorFlow, and between ours over the stream and by their place in
-//! shared memory (`exchange`).
+//! Collective ops on this task. [`CollectiveMgr`] finds the members of groups through the leader (`group`, `instance`), and runs
+//! each op with the other members (`execute`): along rings (`ring`) and trees (`tree`), or, for reductions among Ferroflow tasks,
+//! directly between all members (`direct`). Parts of tensors go through `RecvBuf` to TensorFlow's tasks, and between Ferroflow
+//! tasks over the stream and by position in shared memory (`exchange`).
 
 mod direct;
 mod exchange;
@@ -35,20 +35,20 @@ use std::time::Duration;
 use tensor::{Code, Result, Shape, Status, Tensor};
 use tokio::sync::oneshot;
 
-/// What the bytes of a buffer are packed as.
+/// The type URL of the bytes of a buffer.
 const BUFFER_TYPE: &str = "type.googleapis.com/tensorflow.RecvBufRespExtra";
 
 /// The collective ops of a task.
 pub(crate) struct CollectiveMgr {
     itself: Weak<CollectiveMgr>,
-    /// The task that puts groups together; `None` if it is this one.
+    /// The leader, which assembles groups; `None` if it is this task.
     leader: Option<String>,
     devices: Vec<DeviceAttributes>,
     transfers: Arc<dyn Transfers>,
     steps: Arc<RendezvousMgr>,
     spawner: Spawner,
     ids: Arc<RandomIds>,
-    /// How often to look whether the members that are waited for are still there.
+    /// The interval at which to check whether awaited members are still running.
     check: Duration,
     groups: Groups,
     instances: Instances,
@@ -56,7 +56,7 @@ pub(crate) struct CollectiveMgr {
 }
 
 impl CollectiveMgr {
-    /// Makes the manager of a task with these devices. Without a leader, the task is its own.
+    /// Returns the manager of a task with these devices. Without a leader, the task is its own.
     pub fn new(
         leader: Option<String>,
         devices: Vec<DeviceAttributes>,
@@ -82,7 +82,7 @@ impl CollectiveMgr {
         })
     }
 
-    /// Adds a device to a group, for a task that asks this one as the leader.
+    /// Adds a device to a group, for a task that calls this one as the leader.
     pub fn complete_group(&self, request: proto::CompleteGroupRequest) -> Answer<proto::CompleteGroupResponse> {
         let joined = self.join_as_asked(request);
         Box::pin(async move {
@@ -110,7 +110,7 @@ impl CollectiveMgr {
         self.groups.join(request.group_key, size, &request.device_type, Joined { attributes, rank: None })
     }
 
-    /// Adds a member to an instance, for a task that asks this one as the leader.
+    /// Adds a member to an instance, for a task that calls this one as the leader.
     pub fn complete_instance(
         &self,
         request: proto::CompleteInstanceRequest,
@@ -152,7 +152,7 @@ impl CollectiveMgr {
         }
     }
 
-    /// Hands out a part of a tensor to a member that asks for it.
+    /// Returns a part of a tensor that a member has requested.
     pub fn recv_buf(&self, request: proto::RecvBufRequest) -> Answer<proto::RecvBufResponse> {
         let key = request.buf_rendezvous_key;
         let part = self.part(request.step_id, request.src_incarnation, &request.src_device, &key);
@@ -179,7 +179,7 @@ impl CollectiveMgr {
         })
     }
 
-    /// Returns the part that a rendezvous key of a member of ours asks for; `None` if it asks for something else.
+    /// Returns the part that a rendezvous key of one of our members requests; `None` if it isn't such a key.
     pub fn part_by_key(&self, step_id: i64, key: &RendezvousKey) -> Option<Answer<Tensor>> {
         let buffer = exchange::buffer_of(key)?;
         Some(self.part(step_id, key.source_incarnation(), key.source_device(), buffer))
@@ -202,7 +202,7 @@ impl CollectiveMgr {
         device: &str,
         key: &str,
     ) -> Result<(oneshot::Receiver<Result<Tensor>>, WaitingRequest)> {
-        // Not by name, which may be another one in a session's own cluster.
+        // Not by name, which may differ in a session's own cluster.
         if !self.devices.iter().any(|known| known.incarnation == incarnation) {
             return Err(Status::failed_precondition(format!(
                 "RecvBuf expects a different device incarnation: {incarnation} vs. {}. Your worker job that contains the \
@@ -262,7 +262,7 @@ impl CollectiveMgr {
         Ok(group)
     }
 
-    /// Makes sure that all members want the same, and finds out who broadcasts.
+    /// Checks that all members agree, and determines the source of a broadcast.
     async fn source(&self, call: &CollectiveCall, group: &Group, own: usize) -> Result<Option<usize>> {
         let wanted = Wanted { kind: kind_of(&call.kind), dtype: call.dtype as i32, shape: call.shape.dims().to_vec() };
         let key: InstanceKey = (group.key, 0, call.instance_key);
@@ -347,7 +347,7 @@ impl CollectiveMgr {
         within(timeout, "Collective has timed out during execution.", executing).await
     }
 
-    /// Waits until a member of a group is gone; says which. Whoever only gives others something would not notice otherwise.
+    /// Waits until a member of a group is lost; returns which. A member that only provides parts would not notice otherwise.
     async fn member_lost(&self, group: &Group, call: &CollectiveCall) -> Status {
         let own = self.transfers.task();
         let others: Vec<&group::Member> =
@@ -361,7 +361,7 @@ impl CollectiveMgr {
                 let Ok(worker) = self.transfers.worker(&member.task) else { continue };
                 let (task, node) = (&member.task, &call.node_name);
                 let is_member = |device: &DeviceAttributes| device.incarnation == member.attributes.incarnation;
-                // One that says nothing may have been stopped for a while.
+                // A silent one may have been suspended for a while.
                 match timeout(self.check, worker.get_status()).await {
                     Ok(Ok(devices)) if !devices.iter().any(is_member) => {
                         return Status::unavailable(format!("{own} waits in '{node}' for {task}, which was restarted"));
@@ -375,7 +375,7 @@ impl CollectiveMgr {
         }
     }
 
-    /// Notes that a collective op has failed: members that ask late are told why, and the group is asked for again.
+    /// Records that a collective op has failed: members that ask late get the error, and the group is requested again.
     fn note_failure(&self, step_id: i64, group_key: i32, status: &Status) {
         if self.leader.is_some() {
             self.groups.forget(group_key);
@@ -384,7 +384,7 @@ impl CollectiveMgr {
         self.failed.lock().note(step_id, status);
     }
 
-    /// Runs work that ends with its step.
+    /// Runs work that is cancelled with its step.
     fn spawn<T: Send + 'static>(
         &self,
         step: &Arc<Step>,
@@ -445,13 +445,13 @@ async fn complete(mut outcome: Outcome) -> Result<Arc<Group>> {
     outcome.ok().and_then(|outcome| outcome.clone()).unwrap_or_else(|| Err(Status::aborted("the group was given up")))
 }
 
-/// Waits until it is known who broadcasts.
+/// Waits until the source is known.
 async fn known(mut source: Source) -> Result<Option<usize>> {
     let source = source.wait_for(Option::is_some).await;
     source.ok().and_then(|source| source.clone()).unwrap_or_else(|| Err(Status::aborted("the instance was given up")))
 }
 
-/// Waits for work for some time.
+/// Waits for work, with a timeout.
 async fn within<T>(timeout: Option<Duration>, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     match timeout {
         None => work.await,

@@ -1,23 +1,23 @@
-//! How a ring moves the parts of a tensor: how many there are, where each begins, and in which order members pass them on. Rings of
-//! TensorFlow's tasks are laid out alike, so that members of both kinds can stand in one.
+//! The layout of rings: the number of a tensor's parts, where each begins, and the order in which members pass them on. It is the
+//! same as that of TensorFlow's tasks, so that both kinds can be members of one ring.
 
 use super::group::Group;
 use std::ops::Range;
 use tensor::{Result, Status};
 
-/// Parts begin at multiples of as many bytes, because TensorFlow's must.
+/// The alignment of parts in bytes, which TensorFlow requires.
 const ALIGNMENT_BYTES: usize = 64;
 
-/// There are as many subdivisions as it takes for a part to have at most as many bytes, if there may be.
+/// The largest part in bytes that the number of subdivisions aims for.
 const PART_BYTES_MAX: usize = 4 << 20;
 
-/// How many subdivisions there may be for each device if the op leaves it open.
+/// The most subdivisions per device if the op doesn't set their number.
 const SUBDIVS_PER_DEVICE_DEFAULT: usize = 2;
 
-/// A bound on the parts of one op.
+/// The most parts of one op.
 const PARTS_MAX: usize = 1 << 16;
 
-/// Where the parts of a tensor are.
+/// The positions of a tensor's parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     num_elements: usize,
@@ -25,15 +25,15 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Cuts elements of a size into parts that are aligned; the last ones may be short or empty.
+    /// Splits elements into aligned parts; the last ones may be short or empty.
     pub fn aligned(num_elements: usize, element_bytes: usize, num_parts: usize) -> Parts {
         let per_part = num_elements.div_ceil(num_parts.max(1));
-        // One that fits already is given another block, as TensorFlow does.
+        // A size that is already a multiple is rounded up to the next one, as in TensorFlow.
         let missing_bytes = ALIGNMENT_BYTES - (per_part * element_bytes) % ALIGNMENT_BYTES;
         Parts { num_elements, part_elements: per_part + missing_bytes / element_bytes.max(1) }
     }
 
-    /// Cuts elements into parts of the same size.
+    /// Splits elements into parts of the same size.
     pub fn even(num_elements: usize, num_parts: usize) -> Parts {
         Parts { num_elements, part_elements: num_elements / num_parts.max(1) }
     }
@@ -45,7 +45,7 @@ impl Parts {
     }
 }
 
-/// One ring: the members in the order in which they pass parts on.
+/// A ring: the members in the order in which they pass parts on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ring {
     /// The members, by their rank in the ring.
@@ -55,7 +55,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Makes a ring in which the devices of each task are rotated by an offset, and turned round if it is negative.
+    /// Returns a ring in which the devices of each task are rotated by an offset, and reversed if it is negative.
     pub fn new(group: &Group, own: usize, offset: i32) -> Ring {
         let (shift, is_reversed) = (offset.unsigned_abs() as usize, offset < 0);
         let mut members = Vec::with_capacity(group.members.len());
@@ -70,23 +70,24 @@ impl Ring {
         Ring { members, rank }
     }
 
-    /// Returns the rank that gives parts to this one.
+    /// Returns the previous rank, from which this one receives parts.
     pub fn previous_rank(&self) -> usize {
         (self.rank + self.members.len() - 1) % self.members.len()
     }
 
-    /// Returns the member that gives parts to this one.
+    /// Returns the previous member, from which this one receives parts.
     pub fn previous(&self) -> usize {
         self.members[self.previous_rank()]
     }
 
-    /// Returns whether this member is the last to add to a part in the first round, which begins with the rank of the part's number.
+    /// Returns whether this member is the last to add to a part in the first round, which begins with the rank of the part's
+    /// number.
     pub fn is_last_for(&self, part: usize) -> bool {
         let size = self.members.len();
         self.rank == (part + size - 1) % size
     }
 
-    /// Returns whether this member is the last to be given a part in the second round, and passes it on to nobody.
+    /// Returns whether this member is the last to receive a part in the second round.
     pub fn ends_second_round_of(&self, part: usize) -> bool {
         let size = self.members.len();
         self.rank == (part + 2 * size - 2) % size

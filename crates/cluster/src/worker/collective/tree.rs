@@ -1,16 +1,16 @@
-//! How a broadcast goes from one member to all: first from task to task, then from device to device within each, along binary trees.
-//! TensorFlow's tasks go the same ways.
+//! The paths of a broadcast: first from task to task, then from device to device within each, along binary trees. TensorFlow's
+//! tasks use the same ones.
 
 use super::group::Group;
 
 /// A binary tree over some of the members.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Tree {
-    /// Which tree of the broadcast this is, for keys.
+    /// The index of this tree in the broadcast, for keys.
     pub index: usize,
     /// The members, by their rank in the tree.
     pub members: Vec<usize>,
-    /// The rank of the one that has the value first.
+    /// The rank of the origin, which has the value first.
     source: usize,
     /// The rank of this member.
     pub rank: usize,
@@ -19,14 +19,14 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Returns the trees that a member takes part in, in the order in which the value goes through them.
+    /// Returns the trees that a member is part of, in the order of the value's path.
     pub fn all_of(group: &Group, origin: usize, own: usize) -> Vec<Tree> {
         let tasks = group.tasks();
         let is_origin = own == origin;
         let mut trees = Vec::new();
         let has_several = tasks.len() > 1;
         if has_several {
-            // One device stands for each task: the origin for its own.
+            // One device represents each task: for the origin's task it is the origin.
             let of_task = |task: &std::ops::Range<usize>| if task.contains(&origin) { origin } else { task.start };
             let members: Vec<usize> = tasks.iter().map(of_task).collect();
             let source = members.iter().position(|&member| member == origin).unwrap_or_default();
@@ -44,16 +44,16 @@ impl Tree {
         trees
     }
 
-    /// Returns the rank that gives this one the value; none gives it to the source.
+    /// Returns the rank that sends the value to this one; none for the origin.
     pub fn receives_from(&self) -> Option<usize> {
         if self.rank == self.source {
             return None;
         }
-        // A source that is not the first stands before all others, too.
+        // An origin that is not the first member precedes all others, too.
         Some(if self.source == 0 { (self.rank - 1) / 2 } else { (self.rank / 2).checked_sub(1).unwrap_or(self.source) })
     }
 
-    /// Returns the ranks that this one gives the value to.
+    /// Returns the ranks that this one sends the value to.
     pub fn sends_to(&self) -> Vec<usize> {
         let count = self.members.len();
         let mut targets = Vec::new();

@@ -1,4 +1,4 @@
-//! Tests of queues: order, batches, waiting, closing, cancelling, and TensorFlow's words for what goes wrong.
+//! Tests of queues: order, batches, waiting, closing, cancelling, and TensorFlow's error messages.
 
 use super::*;
 use crate::testing::{TestSession, finished, waits};

@@ -1,4 +1,4 @@
-//! Tests of what datasets may not do: keep a thread, go on after their step, or take more of the stack than there is.
+//! Tests of the bounds of datasets: they must not hold a thread, outlive their step, or overflow the stack.
 
 use super::tests::session;
 use super::*;
@@ -11,7 +11,7 @@ use tensor::Code;
 
 const HUGE: i64 = 1 << 61;
 
-/// Runs jobs on compute threads, and knows when none is left.
+/// Runs jobs on compute threads, and detects when none is left.
 #[derive(Default)]
 struct Counted {
     running: Arc<(Mutex<usize>, Condvar)>,
@@ -48,7 +48,7 @@ fn endless_session(runner: &Arc<Counted>) -> TestSession {
     TestSession { step: Arc::new(step), ..session() }
 }
 
-/// Whatever has no next element for ages gives the thread back, and ends when its step does.
+/// A dataset that has no next element for ages yields the thread, and ends with its step.
 #[test]
 fn what_goes_on_for_ages_keeps_no_thread_and_ends_with_its_step() {
     type Make = fn(&TestSession) -> Output;
@@ -81,7 +81,7 @@ fn what_goes_on_for_ages_keeps_no_thread_and_ends_with_its_step() {
         let next = iterator_get_next(&iterator, &dtypes, &shapes).remove(0);
         let asked = session.start(&next.op, &[]).unwrap();
         assert!(waits(&asked), "{name}");
-        // Whoever waits behind it is not held by it.
+        // Requests behind it are not held up.
         let another = session.another_step();
         let behind = another.start(&next.op, &[]).unwrap();
         another.step.cancellation.cancel(Status::cancelled("enough"));
@@ -104,7 +104,7 @@ fn range_tensor(count: i64) -> Tensor {
     run_op("RangeDataset", typed_attrs(), &inputs).unwrap().remove(0)
 }
 
-/// Puts datasets around each other until that is refused; returns the last, how many there are, and why there are no more.
+/// Nests datasets until that is refused; returns the last one, their number, and the error.
 fn nested(around: impl Fn(Tensor) -> Result<Vec<Tensor>>) -> (Tensor, usize, Status) {
     let mut dataset = range_tensor(3);
     for levels in 1.. {
@@ -156,14 +156,14 @@ fn datasets_within_each_other_have_a_bound_that_the_stack_bears() {
             }
             assert_eq!(session.fetch(&next, &[]).unwrap_err().code(), Code::OutOfRange, "{name}");
         };
-        // Half of what a thread has.
+        // Half of a thread's stack.
         std::thread::scope(|scope| {
             std::thread::Builder::new().stack_size(1 << 20).spawn_scoped(scope, body).unwrap().join().unwrap();
         });
     }
 }
 
-/// A function whose datasets call it again never comes to an element.
+/// A function whose datasets call it again never produces an element.
 #[test]
 fn a_function_that_makes_datasets_of_itself_has_a_bound() {
     let made: Arc<Mutex<Option<Tensor>>> = Arc::default();

@@ -70,7 +70,7 @@ impl TestSession {
         op.attr("output_types", &[DType::Int64][..]).attr("output_shapes", &[PartialShape::unknown()][..]).output()
     }
 
-    /// An op on a dataset with numbers as further inputs.
+    /// An op on a dataset with integers as further inputs.
     pub(in crate::dataset) fn on(&self, name: &str, dataset: &Output, numbers: &[i64]) -> Output {
         let mut op = self.graph.op(name).input(dataset);
         for &number in numbers {
@@ -93,7 +93,7 @@ impl TestSession {
         self.typed(op.attr("Targuments", &types[..]))
     }
 
-    /// Goes through a dataset of numbers and returns each element as text, or its error's message.
+    /// Iterates over a dataset of integers and returns each element as text, or the message of its error.
     fn drawn(&self, dataset: &Output) -> Vec<String> {
         let (dtypes, shapes) = ([DType::Int64], [PartialShape::unknown()]);
         let iterator = iterator(&self.graph, &dtypes, &shapes);
@@ -113,7 +113,7 @@ impl TestSession {
         }
     }
 
-    /// Goes through a dataset, `times` over, and returns each component of each element as text.
+    /// Iterates over a dataset `times` times and returns each component of each element as text.
     pub(in crate::dataset) fn elements(&self, dataset: &Output, times: usize) -> Result<Vec<Vec<Tensor>>> {
         let (dtypes, shapes) = ([DType::Int64], [PartialShape::unknown()]);
         let iterator = iterator(&self.graph, &dtypes, &shapes);
@@ -189,7 +189,7 @@ fn a_cache_in_files_is_whole_or_not_there() {
     let status = session.elements(&three, 1).unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
     assert!(status.message().contains("Lockfile contents: Created at: "), "{status}");
-    // The one that wrote starts anew, and what it wrote is gone.
+    // The writing iterator restarts, and its output is discarded.
     session.run(&make_iterator(&session.range(1), &first), &[]).unwrap();
     assert_eq!(files(), [""; 0]);
     assert_eq!(session.numbers(&session.on("RepeatDataset", &three, &[2])), [0, 1, 2, 0, 1, 2]);
@@ -387,7 +387,7 @@ fn an_element_that_takes_a_while_holds_no_thread() {
     let (release, gate) = channel::<()>();
     let gate = Mutex::new(gate);
     let functions = Closures::default().with("slow", move |args| {
-        // The test lets it go; a test that failed before that drops the sender, which ends this too.
+        // The test releases it; if the test failed before, it drops the sender, which ends this too.
         let _ = gate.lock().recv();
         Ok(args)
     });

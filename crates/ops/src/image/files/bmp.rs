@@ -1,9 +1,9 @@
-//! Reading BMP: uncompressed pixels of 8, 24 or 32 bits, without a palette.
+//! Decoding of BMP files: uncompressed pixels of 8, 24 or 32 bits, without a palette.
 
 use super::{Picture, Samples};
 use tensor::{Result, Status};
 
-/// How much of a file the numbers in its head take.
+/// The length of the fields in a file's header.
 const HEAD_BYTES: usize = 32;
 
 pub(crate) fn read(contents: &[u8], channels: usize) -> Result<Picture> {

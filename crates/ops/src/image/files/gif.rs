@@ -1,4 +1,4 @@
-//! Reading GIF: the frames as they look one after the other.
+//! Decoding of GIF files: the frames as they are displayed.
 
 use super::{Picture, Samples};
 use gif::{ColorOutput, DecodeOptions, MemoryLimit};
@@ -7,7 +7,7 @@ use tensor::{Result, Status};
 /// The most pixels of a frame, and of all frames together.
 const MOST_PIXELS: usize = 1 << 29;
 
-/// A frame as it is stored: indices of colors for a part of the picture.
+/// A stored frame: color indices for a part of the image.
 struct Frame {
     left: usize,
     top: usize,
@@ -53,11 +53,11 @@ pub(crate) fn read(contents: &[u8], expand_animations: bool) -> Result<Picture> 
     Ok(Picture { frames: Some(count), height, width, channels: 3, samples: Samples::Bytes(samples) })
 }
 
-/// Returns the frames of a file, or those that precede where it is broken.
+/// Returns the frames of a file, or those before the first error.
 fn stored_frames(contents: &[u8]) -> std::result::Result<Vec<Frame>, String> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    // What frames take is bounded below, before they are read.
+    // The size of the frames is bounded below, before they are read.
     options.set_memory_limit(MemoryLimit::Unlimited);
     let mut decoder = options.read_info(contents).map_err(|error| format!("failed to open gif file: {error}"))?;
     let global_palette = decoder.global_palette().map(<[u8]>::to_vec);
@@ -84,7 +84,7 @@ fn stored_frames(contents: &[u8]) -> std::result::Result<Vec<Frame>, String> {
             indices: vec![0; width * height],
         };
         let read = decoder.read_into_buffer(&mut stored.indices);
-        // A frame that breaks off is shown as far as it goes.
+        // An incomplete frame is shown as far as it goes.
         frames.push(stored);
         if let Err(error) = read {
             break error.to_string();

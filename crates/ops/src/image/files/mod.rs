@@ -1,4 +1,4 @@
-//! The lossless picture formats.
+//! The lossless image formats.
 
 pub(super) mod bmp;
 pub(super) mod gif;

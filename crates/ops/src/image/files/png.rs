@@ -1,16 +1,16 @@
-//! Reading PNG with the channels and the depth that are asked for, and writing it.
+//! Decoding of PNG files to the requested channels and depth, and encoding.
 
 use super::{Picture, Samples};
 use png::{BitDepth, ColorType, DeflateCompression, Filter, Info, Transformations};
 use std::io::Cursor;
 use tensor::{Result, Status};
 
-/// The most pixels that a picture may have, as in TensorFlow.
+/// The most pixels of an image, as in TensorFlow.
 const MOST_PIXELS: u64 = 1 << 29;
-/// The most pixels that a side may have, as in the library that TensorFlow uses.
+/// The longest side, as in the library that TensorFlow uses.
 const LARGEST_SIDE: u32 = 1_000_000;
 
-/// Reads a picture; zero channels are those of the file.
+/// Decodes an image; zero channels means those of the file.
 pub(crate) fn read(contents: &[u8], channels: usize, wide: bool) -> Result<Picture> {
     let bad_head = |error| Status::invalid_argument(format!("Invalid PNG. Failed to initialize decoder. {error}"));
     let bad_data = |error| Status::invalid_argument(format!("Invalid PNG data, size {}: {error}", contents.len()));
@@ -27,7 +27,7 @@ pub(crate) fn read(contents: &[u8], channels: usize, wide: bool) -> Result<Pictu
         return Err(Status::invalid_argument("Invalid PNG. Failed to initialize decoder. It has no palette."));
     }
     let size = reader.output_buffer_size().ok_or_else(|| Status::invalid_argument("PNG size too large"))?;
-    // Fresh zeros take memory only as rows arrive, so that a head alone cannot make it grow.
+    // Fresh zeros take memory only as rows arrive, so a header alone can't make it grow.
     let mut raw = vec![0; size];
     let line = reader.next_frame(&mut raw).map_err(bad_data)?.line_size;
     reader.finish().map_err(bad_data)?;
@@ -41,16 +41,16 @@ pub(crate) fn read(contents: &[u8], channels: usize, wide: bool) -> Result<Pictu
     Ok(Picture { frames: None, height, width, channels: conversion.channels, samples })
 }
 
-/// How the pixels of a file become those that are asked for.
+/// The conversion from the file's pixels to the requested ones.
 struct Conversion {
     color: ColorType,
     depth: u32,
     channels: usize,
     wide: bool,
     palette: Vec<u8>,
-    /// For a palette the alpha of its colors, otherwise the color that is transparent.
+    /// For a palette the alpha of its colors, otherwise the transparent color.
     transparency: Option<Vec<u16>>,
-    /// How colors are mixed to grays where the file says that its numbers are not proportional to light.
+    /// The conversion of colors to gray if the file declares a gamma.
     light: Option<Light>,
 }
 
@@ -97,7 +97,7 @@ impl Conversion {
         to
     }
 
-    /// Takes the samples of a row out of its bytes.
+    /// Extracts the samples from a row's bytes.
     fn unpack(&self, row: &[u8], samples: &mut [u16]) {
         for (index, sample) in samples.iter_mut().enumerate() {
             *sample = match self.depth {
@@ -112,10 +112,10 @@ impl Conversion {
         }
     }
 
-    /// Returns a pixel's channels as they are asked for, in the first places.
+    /// Returns a pixel's channels in the requested form, in the first elements.
     fn pixel(&self, from: &[u16]) -> [u16; 4] {
         let full = if self.depth == 16 { u16::MAX } else { 255 };
-        // An alpha that has to be made up is the most that the file's depth can hold, even where that is not the most.
+        // A missing alpha is the maximum of the file's depth, even if that is not the maximum of the result.
         let opaque = ((1u32 << self.depth) - 1) as u16;
         let seen = |from: &[u16]| match &self.transparency {
             Some(color) if color == from => 0,
@@ -173,17 +173,17 @@ fn weighted(color: [u16; 3]) -> u32 {
     9797 * red + 19234 * green + 3737 * blue
 }
 
-/// Tables from a file's numbers to light and back, rounded as the library rounds them that TensorFlow uses.
+/// Tables from a file's numbers to linear light and back, rounded as in the library that TensorFlow uses.
 struct Light {
-    /// By how many bits the numbers are less exact than the tables' indices.
+    /// The number of bits by which the numbers are less precise than the tables' indices.
     shift: u32,
     to_light: Vec<u16>,
     from_light: Vec<u16>,
-    /// What becomes of a color that is gray already.
+    /// The conversion of a color that is already gray.
     equal: Vec<u16>,
 }
 
-/// One, as files write it.
+/// One, in the file's fixed-point format.
 const GAMMA_ONE: f64 = 100_000.0;
 
 impl Light {
@@ -210,7 +210,7 @@ impl Light {
                 equal: (0..=255).collect(),
             });
         }
-        // Of what has fewer significant bits, or becomes bytes in the end, the lowest bits are left out.
+        // If a number has fewer significant bits, or becomes a byte in the end, its lowest bits are dropped.
         let significant = info.sbit.as_ref().and_then(|bits| bits.iter().take(3).max().copied()).unwrap_or(16);
         let shift = if (1..16).contains(&significant) { 16 - u32::from(significant) } else { 0 };
         let shift = if wide { shift } else { shift.max(5) }.min(8);
@@ -237,7 +237,7 @@ impl Light {
     }
 }
 
-/// Whether an exponent is so far from one that it is worth the work.
+/// Returns whether an exponent differs enough from one to matter.
 fn is_significant(gamma: f64) -> bool {
     !(95_000.0..=105_000.0).contains(&gamma)
 }
@@ -251,7 +251,7 @@ fn corrected(value: u32, last: u32, full: u32, exponent: f64) -> u16 {
     (f64::from(full) * part.powf(exponent / GAMMA_ONE) + 0.5).floor() as u16
 }
 
-/// Returns a table from numbers out of `0..=last` to the nearest of those that are a byte twice over.
+/// Returns a table from numbers in `0..=last` to the nearest number that is a byte repeated twice.
 fn narrowed(last: u32, exponent: f64) -> Vec<u16> {
     let mut table = Vec::with_capacity(last as usize + 1);
     for byte in 0..255u32 {
@@ -263,7 +263,7 @@ fn narrowed(last: u32, exponent: f64) -> Vec<u16> {
     table
 }
 
-/// Writes a picture; samples of two bytes have the higher first.
+/// Encodes an image; samples of two bytes are big-endian.
 pub(crate) fn write(
     samples: &[u8],
     (height, width, channels): (usize, usize, usize),

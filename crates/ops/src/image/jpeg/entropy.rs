@@ -1,18 +1,18 @@
-//! The bits of a scan: Huffman codes, and the blocks that they stand for.
+//! Entropy decoding of a scan: Huffman codes, and the blocks that they encode.
 
 use super::ZIGZAG;
 
-/// How many bits are looked up at once.
+/// The number of bits per table look-up.
 const LOOKUP_BITS: u32 = 9;
 
-/// A table of codes.
+/// A Huffman table.
 #[derive(Clone, Default)]
 pub(super) struct Huffman {
-    /// Length and symbol for each beginning; length zero where the code is longer.
+    /// Length and symbol for each prefix; length zero if the code is longer.
     lookup: Vec<(u8, u8)>,
-    /// For each length the first code past those of that length, left-aligned in 17 bits.
+    /// For each length the first code beyond those of that length, left-aligned in 17 bits.
     past: [u32; 17],
-    /// For each length what to add to a code to find its symbol.
+    /// For each length the offset from a code to its symbol.
     offset: [i32; 17],
     symbols: Vec<u8>,
 }
@@ -63,17 +63,17 @@ impl Huffman {
                 return self.symbols.get(place as usize).copied().unwrap_or(0);
             }
         }
-        // No such code: a zero does the least harm.
+        // There is no such code: a zero does the least harm.
         bits.skip(17);
         0
     }
 }
 
-/// The bits between two markers; past their end come zeros.
+/// The bits between two markers, followed by zeros.
 pub(super) struct Bits<'a> {
     data: &'a [u8],
     position: usize,
-    /// The next bits, the first at the top.
+    /// The next bits, in the highest positions.
     buffer: u64,
     count: u32,
     at_marker: bool,
@@ -86,7 +86,7 @@ impl<'a> Bits<'a> {
         Bits { data, position, buffer: 0, count: 0, at_marker: false, exhausted: false, ended: false }
     }
 
-    /// Whether more bits were taken than there are.
+    /// Whether more bits were read than there are.
     pub(super) fn exhausted(&self) -> bool {
         self.exhausted
     }
@@ -96,7 +96,7 @@ impl<'a> Bits<'a> {
         self.ended
     }
 
-    /// Returns where the next marker is, or what precedes it.
+    /// Returns the position of the next marker, or what precedes it.
     pub(super) fn position(&self) -> usize {
         self.position
     }
@@ -157,7 +157,7 @@ impl<'a> Bits<'a> {
         value
     }
 
-    /// Reads a number of so many bits, of which the lower half of the range stands for negative ones.
+    /// Reads a number of this many bits; the lower half of the range encodes negative numbers.
     fn number(&mut self, count: u32) -> i32 {
         let value = self.take(count) as i32;
         match count {
@@ -167,7 +167,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Goes on behind the next restart marker and returns whether there is one.
+    /// Continues after the next restart marker and returns whether there is one.
     fn restart(&mut self) -> bool {
         let Some(found) = self
             .data
@@ -185,7 +185,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Reads the blocks of a scan.
+/// Decodes the blocks of a scan.
 pub(super) struct Blocks<'a> {
     pub bits: Bits<'a>,
     pub progressive: bool,
@@ -193,12 +193,12 @@ pub(super) struct Blocks<'a> {
     pub end: usize,
     pub refining: bool,
     pub low: u32,
-    /// How many blocks have no more coefficients in this scan.
+    /// The number of blocks without further coefficients in this scan.
     pub run: u32,
 }
 
 impl Blocks<'_> {
-    /// Goes on behind the next restart marker and returns whether there is one.
+    /// Continues after the next restart marker and returns whether there is one.
     pub(super) fn restart(&mut self) -> bool {
         self.run = 0;
         self.bits.restart()
@@ -313,7 +313,7 @@ fn correct(coefficient: &mut i16, bits: &mut Bits<'_>, plus: i16, minus: i16) {
     }
 }
 
-/// Returns where a coefficient goes; a broken file may count past the last.
+/// Returns the position of a coefficient; a damaged file may count beyond the last.
 fn place(index: usize) -> usize {
     ZIGZAG.get(index).map_or(63, |&place| usize::from(place))
 }

@@ -1,8 +1,8 @@
-//! Reading JPEG: markers, frames and scans.
+//! Decoding of JPEG files: markers, frames and scans.
 //!
-//! DecodeJpeg has attributes that no crate has: smaller sizes straight from the coefficients, two transforms, plain or smooth
-//! chroma, truncated files. Its results are those of the library that TensorFlow uses, down to how numbers are rounded,
-//! so that a model sees the same pixels here and there.
+//! DecodeJpeg has options that no crate supports: smaller sizes directly from the coefficients, two transforms, plain or smooth
+//! chroma, truncated files. Its results equal those of the library that TensorFlow uses, including rounding, so that a model sees
+//! the same pixels in both.
 
 mod entropy;
 mod pixels;
@@ -10,34 +10,34 @@ mod transform;
 
 use entropy::{Bits, Huffman};
 
-/// The most samples that a picture may have, as in TensorFlow.
+/// The most samples of an image, as in TensorFlow.
 const MOST_SAMPLES: usize = 1 << 29;
-/// The most coefficients that are kept, whatever the size that was asked for.
+/// The most coefficients that are kept, whatever the requested size.
 const MOST_COEFFICIENTS: usize = 1 << 30;
 const LARGEST_SIDE: usize = 65500;
-/// Honest files have some ten scans; each one costs a pass over the picture.
+/// The most scans. Normal files have about ten; each one costs a pass over the image.
 const MOST_SCANS: usize = 1000;
-/// The order in which the coefficients of a block are stored.
+/// The storage order of a block's coefficients.
 const ZIGZAG: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
     47, 55, 62, 63,
 ];
 
-/// How to read a picture.
+/// Decoding options.
 #[derive(Clone)]
 pub(super) struct Options {
-    /// One for gray, three for colors, zero for what the file has.
+    /// One for gray, three for colors, zero for those of the file.
     pub channels: usize,
-    /// By how much the picture is made smaller: 1, 2, 4 or 8.
+    /// The factor by which the image is reduced: 1, 2, 4 or 8.
     pub ratio: usize,
-    /// Whether chroma is smoothed when it is enlarged.
+    /// Whether chroma is smoothed when it is upsampled.
     pub fancy_upscaling: bool,
-    /// Whether a file that ends too early is taken as if the rest were empty.
+    /// Whether the missing part of a truncated file is taken as empty.
     pub recover_truncated: bool,
-    /// Which part of the rows must be there.
+    /// The fraction of the rows that must be present.
     pub acceptable_fraction: f32,
-    /// Whether the quick transform is used.
+    /// Whether the fast transform is used.
     pub fast_transform: bool,
 }
 
@@ -54,7 +54,7 @@ impl Default for Options {
     }
 }
 
-/// A part of a picture, in pixels of the result.
+/// A part of an image, in pixels of the result.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     pub top: i32,
@@ -63,7 +63,7 @@ pub(super) struct Window {
     pub width: i32,
 }
 
-/// What was read: rows of pixels of so many channels.
+/// A decoded image: rows of pixels with this many channels.
 pub(super) struct Picture {
     pub height: usize,
     pub width: usize,
@@ -71,10 +71,10 @@ pub(super) struct Picture {
     pub pixels: Vec<u8>,
 }
 
-/// Returns the picture, or nothing when the file is broken or the window isn't inside.
+/// Returns the image, or `None` if the file is invalid or the window isn't inside.
 pub(super) fn decode(data: &[u8], options: &Options, window: Option<Window>) -> Option<Picture> {
     let mut file = File::new(data, options.recover_truncated)?;
-    // What cannot be read is refused before the scans are.
+    // Unsupported files are refused before their scans are read.
     let space = loop {
         match file.next_segment()? {
             Segment::Scan => break file.color_space()?,
@@ -90,7 +90,7 @@ pub(super) fn decode(data: &[u8], options: &Options, window: Option<Window>) -> 
     layout.render(frame, options, rows)
 }
 
-/// Returns height, width and channels from a file's head.
+/// Returns height, width and channels from a file's header.
 pub(super) fn shape(data: &[u8]) -> Option<(usize, usize, usize)> {
     let mut file = File::new(data, false)?;
     while !matches!(file.next_segment()?, Segment::Scan) {
@@ -116,7 +116,7 @@ pub(super) fn shape(data: &[u8]) -> Option<(usize, usize, usize)> {
     Some((size.0, size.1, channels))
 }
 
-/// What the components of a file stand for.
+/// The meaning of a file's components.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ColorSpace {
     Gray,
@@ -134,10 +134,10 @@ struct Component {
     quantization_index: usize,
     /// The table as it was when the component's first scan began.
     quantization: Option<[u16; 64]>,
-    /// Blocks that hold samples of the picture.
+    /// The number of blocks with samples of the image.
     blocks_wide: usize,
     blocks_high: usize,
-    /// Blocks in a row of the coefficients, with those that only fill up the last unit.
+    /// The number of blocks in a row of coefficients, including padding of the last unit.
     stride: usize,
     coefficients: Vec<i16>,
     prediction: i32,
@@ -151,7 +151,7 @@ struct Frame {
     most_vertical: usize,
     units_wide: usize,
     units_high: usize,
-    /// Whether inks are stored as what they leave of the paper.
+    /// Whether inks are stored inverted.
     inverted_inks: bool,
     components: Vec<Component>,
 }
@@ -185,7 +185,7 @@ struct File<'a> {
     frame: Option<Frame>,
     scan: Scan,
     ended: bool,
-    /// The row of units at which the data stopped.
+    /// The row of units in which the data ended.
     truncated_at: Option<usize>,
 }
 
@@ -211,10 +211,10 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Reads up to the next marker that matters and what belongs to it.
+    /// Reads up to the next relevant marker, and its segment.
     fn next_segment(&mut self) -> Option<Segment> {
         let Some(marker) = self.next_marker() else {
-            // A file that may be cut is taken as if its end had been marked.
+            // If truncated files are accepted, the end of the file is treated as an end marker.
             self.ended = true;
             return self.recover.then_some(Segment::End);
         };
@@ -266,7 +266,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Returns the bytes that belong to a marker.
+    /// Returns the bytes of a marker's segment.
     fn body(&mut self) -> Option<&'a [u8]> {
         let length = self.data.get(self.position..self.position + 2)?;
         let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
@@ -356,7 +356,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Reads the scan whose head has been read, and all others.
+    /// Reads the scan whose header has been read, and all others.
     fn read_scans(&mut self) -> Option<()> {
         let frame = self.frame.as_mut()?;
         if frame.coefficient_count() > MOST_COEFFICIENTS {
@@ -436,7 +436,7 @@ impl<'a> File<'a> {
                     }
                 }
                 if decoder.bits.ended() && !self.recover {
-                    // Units that weren't read whole leave their row of units incomplete.
+                    // Incomplete units make their row of units incomplete.
                     let rows = if single { row / frame.components[parts[0].0].vertical } else { row };
                     let whole = frame.progressive || parts.len() < frame.components.len();
                     self.truncated_at = Some(if whole { 0 } else { rows });
@@ -456,12 +456,12 @@ impl<'a> File<'a> {
         Some(())
     }
 
-    /// Returns how many rows of the picture could be read, unless they are too few.
+    /// Returns the number of rows that could be read, unless they are too few.
     fn complete_rows(&self, options: &Options) -> Option<usize> {
         let frame = self.frame.as_ref()?;
         let Some(units) = self.truncated_at else { return Some(usize::MAX) };
         let scaled = 8 / options.ratio;
-        // Smoothing looks at the row below, so that a complete row of units gives all rows but its last.
+        // Smoothing uses the row below, so a complete row of units gives all rows except its last.
         let smooth = options.fancy_upscaling && scaled > 1 && frame.components.len() > 1 && frame.most_vertical == 2;
         let rows = (units * frame.most_vertical * scaled).saturating_sub(if smooth { 2 } else { 0 });
         let height = (frame.height * scaled).div_ceil(8);
@@ -534,7 +534,7 @@ impl Frame {
     fn allocate(&mut self) {
         for index in 0..self.components.len() {
             let count = self.coefficients_of(&self.components[index]);
-            // Fresh zeros take memory only where the file has something to store.
+            // Fresh zeros take memory only where the file has data.
             self.components[index].coefficients = vec![0; count];
         }
     }
@@ -591,7 +591,7 @@ mod tests {
                     let read = decode(&file, &options, None).unwrap();
                     assert_eq!((read.height, read.width, read.channels), (HEIGHT, WIDTH, 3));
                     let error = mean_error(&read.pixels, &pixels);
-                    // Colors that are means of four pixels in a row are less those of the picture.
+                    // Means of four pixels in a row differ more from the image's colors.
                     let bound = if matches!(sampling, SamplingFactor::F_4_1) { 7.0 } else { 5.0 };
                     assert!(error < bound, "{sampling:?} {progressive} {restarts}: {error}");
                 }
@@ -617,7 +617,7 @@ mod tests {
 
     #[test]
     fn windows_are_parts_of_the_whole() {
-        // Without smaller chroma, whose smoothing ends at a window's edges.
+        // Without subsampled chroma, whose smoothing ends at a window's edges.
         let file = encoded(ColorType::Rgb, &picture(3), |encoder| encoder.set_sampling_factor(SamplingFactor::F_1_1));
         let whole = decode(&file, &Options::default(), None).unwrap();
         let window = Window { top: 5, left: 7, height: 11, width: 13 };
@@ -665,7 +665,7 @@ mod tests {
                     let place = random(damaged.len());
                     damaged[place] = random(256) as u8;
                 }
-                // Another size would be read just as well, and take its time.
+                // Another size would work as well, but take longer.
                 damaged[frame + 5..frame + 9].copy_from_slice(&file[frame + 5..frame + 9]);
                 decode(&damaged, &recover, None);
                 shape(&damaged);

@@ -1,20 +1,19 @@
-//! From coefficients to pixels: the sizes of the result, enlarged chroma, colors.
+//! Conversion of coefficients to pixels: result sizes, chroma upsampling, colors.
 
 use super::transform::Factors;
 use super::{ColorSpace, Component, Frame, MOST_SAMPLES, Options, Picture, Window};
 
-/// What the result will look like.
+/// The geometry of the result.
 pub(super) struct Layout {
     space: ColorSpace,
-    /// Samples a side that a block gives in the result: eight over the ratio.
+    /// The samples per side that a block has in the result: eight divided by the ratio.
     block: usize,
     channels: usize,
     top: usize,
     left: usize,
     window_height: usize,
     window_width: usize,
-    /// Where the columns begin that are made at all: whole units, so that chroma is smoothed as if the picture began and
-    /// ended with them.
+    /// The first column that is computed: a unit boundary, so that chroma is smoothed as if the image began and ended there.
     first_column: usize,
 }
 
@@ -57,12 +56,12 @@ impl Layout {
         Some(layout)
     }
 
-    /// Returns how many columns are made.
+    /// Returns the number of computed columns.
     fn columns(&self) -> usize {
         self.left + self.window_width - self.first_column
     }
 
-    /// Makes the pixels; rows from `complete_rows` on are black.
+    /// Computes the pixels; rows from `complete_rows` on are black.
     pub(super) fn render(&self, mut frame: Frame, options: &Options, complete_rows: usize) -> Option<Picture> {
         let gray_only = self.channels == 1 && self.space != ColorSpace::Rgb;
         let used = if gray_only { 1 } else { frame.components.len() };
@@ -117,7 +116,7 @@ impl Layout {
                         inks = rgb(inks).map(|value| 255 - value);
                     }
                     let black = u32::from(black[x]);
-                    // Adobe stores how much paper is left, others how much ink there is.
+                    // Adobe stores inverted inks, others don't.
                     *to = inks.map(|ink| match frame.inverted_inks {
                         true => black * u32::from(ink) / 255,
                         false => (255 - black) * (255 - u32::from(ink)) / 255,
@@ -142,12 +141,12 @@ fn luminance([red, green, blue]: [u8; 3]) -> u8 {
     ((19595 * u32::from(red) + 38470 * u32::from(green) + 7471 * u32::from(blue) + (1 << 15)) >> 16) as u8
 }
 
-/// The samples of a component, and how they are enlarged to the size of the result.
+/// The samples of a component, and their upsampling to the size of the result.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
     height: usize,
-    /// Which columns are used.
+    /// The used columns.
     start: usize,
     width: usize,
     across: usize,
@@ -157,7 +156,7 @@ struct Plane {
 
 impl Plane {
     fn new(component: &Component, frame: &Frame, layout: &Layout, options: &Options) -> Option<Plane> {
-        // A component with fewer samples is made less small, so that less is left to be enlarged.
+        // A component with fewer samples is reduced less, so that it needs less upsampling.
         let mut size = layout.block;
         let even = |most: usize, own: usize, size: usize| (most * layout.block).is_multiple_of(own * size * 2);
         while size < 8
@@ -199,7 +198,7 @@ impl Plane {
         &self.samples[start..start + self.width]
     }
 
-    /// Writes a row of the result; `scratch` is memory to work in.
+    /// Writes a row of the result; `scratch` is working memory.
     fn row(&self, y: usize, to: &mut [u8], scratch: &mut Vec<u16>) {
         let near = self.source(y / self.down);
         if !self.smooth {
@@ -213,7 +212,7 @@ impl Plane {
             double(near, to, |value| u16::from(*value), (2, 1, 2));
             return;
         }
-        // Each row is three parts of the nearest and one of the next nearest; the ends of the picture count twice.
+        // Each row is three parts of the nearest and one of the next nearest; the edges count twice.
         let upper = y.is_multiple_of(2);
         let far = self.source(if upper { (y / 2).saturating_sub(1) } else { y / 2 + 1 });
         let mixed = near.iter().zip(far).map(|(&near, &far)| 3 * u16::from(near) + u16::from(far));
@@ -228,7 +227,7 @@ impl Plane {
     }
 }
 
-/// Doubles a row: each sample gives two, three parts of it and one of the neighbour on that side.
+/// Doubles a row: each sample gives two, each with three parts of it and one of the neighbour on that side.
 fn double<T>(from: &[T], to: &mut [u8], value: fn(&T) -> u16, (shift, left_bias, right_bias): (u32, u16, u16)) {
     let last = from.len() - 1;
     for (x, pair) in to.chunks_mut(2).enumerate() {

@@ -1,10 +1,10 @@
-//! The inverse cosine transform of a block, in whole numbers: exact, quick, and for smaller sizes.
+//! The inverse cosine transform of a block in integer arithmetic: accurate, fast, and for smaller sizes.
 //!
-//! The arithmetic is that of the two integer methods that TensorFlow offers, so that results are the same to the last bit:
-//! thirteen bits of fraction with rounding for the exact one, eight bits without for the quick one, which has part of its
-//! factors in the quantization table.
+//! The arithmetic is that of the two integer methods that TensorFlow offers, so the results are bit-identical: thirteen bits of
+//! fraction with rounding in the accurate one; eight bits without rounding in the fast one, which has part of its factors in the
+//! quantization table.
 
-/// Prepared factors of a component.
+/// The precomputed factors of a component.
 pub(super) struct Factors {
     values: [i32; 64],
     size: usize,
@@ -16,11 +16,11 @@ const fn fixed(value: f64) -> i32 {
     (value * 8192.0 + 0.5) as i32
 }
 
-/// How the quick transform scales the rows and columns of its input.
+/// The scale of the fast transform's input rows and columns.
 const SCALES: [f64; 8] = [1.0, 1.387039845, 1.306562965, 1.175875602, 1.0, 0.785694958, 0.541196100, 0.275899379];
 
 impl Factors {
-    /// Makes the factors for blocks of so many samples a side: 1, 2, 4 or 8.
+    /// Returns the factors for blocks of this many samples per side: 1, 2, 4 or 8.
     pub(super) fn new(quantization: &[u16; 64], size: usize, fast: bool) -> Factors {
         let fast = fast && size == 8;
         let mut values = [0; 64];
@@ -39,7 +39,7 @@ impl Factors {
 
     /// Writes the samples of a block to rows that are `stride` apart.
     pub(super) fn apply(&self, block: &[i16; 64], to: &mut [u8], stride: usize) {
-        // Honest files stay far within this; broken ones must not overflow.
+        // Normal files stay well within this; invalid ones must not overflow.
         let most = if self.fast { 1 << 15 } else { 1 << 13 };
         if block[1..].iter().all(|&value| value == 0) {
             let dc = i32::from(block[0]).saturating_mul(self.values[0]).clamp(-most, most - 1);
@@ -128,7 +128,7 @@ fn quick(x: [i32; 8]) -> [i32; 8] {
     let second = times(z10, -669) + shared - first;
     let third = times(z11 - z13, 362) - second;
     let fourth = times(z12, 277) - shared + third;
-    // The last of the four has the other sign here.
+    // The last of the four has the opposite sign here.
     butterfly(even, [first, second, third, -fourth])
 }
 
@@ -183,7 +183,7 @@ mod tests {
     fn whole_blocks_are_those_of_the_definition() {
         let block = a_block();
         let expected = slow(&block);
-        // The fast one keeps two bits behind the point, which tells where all steps are 1.
+        // The fast one keeps two fractional bits, which matters if all steps are 1.
         for (fast, bound) in [(false, 1.0), (true, 10.0)] {
             let mut samples = [0u8; 64];
             Factors::new(&[1; 64], 8, fast).apply(&block, &mut samples, 8);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn smaller_blocks_are_means() {
         let mut block = a_block();
-        // High frequencies have no part in a smaller picture.
+        // High frequencies don't contribute to a smaller image.
         for (index, value) in block.iter_mut().enumerate() {
             if index / 8 > 1 || index % 8 > 1 {
                 *value = 0;

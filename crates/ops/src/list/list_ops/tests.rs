@@ -1,4 +1,4 @@
-//! Tests of lists, with what TensorFlow says.
+//! Tests of lists, with TensorFlow's results.
 
 use super::super::tensor_list::TensorList;
 use crate::testing::{attrs, run_op};

@@ -1,4 +1,4 @@
-//! Tests of tables, with what TensorFlow says.
+//! Tests of tables, with TensorFlow's results.
 
 use super::*;
 use crate::lookup::initialize_table;
@@ -148,7 +148,7 @@ fn dense_tables_show_their_buckets() {
     let import = lookup_table_import(&table, &input(exported), &input(all));
     session.run(&import, &[]).unwrap();
     assert_eq!(session.fetch(&lookup_table_size(&table), &[]).unwrap().to_scalar::<i64>().unwrap(), 5);
-    // What goes leaves a mark, and the next key on the same way takes its place, even if it is further on as well.
+    // A removed key leaves a mark, and the next key on the same path takes its place, even if it also exists further along.
     let table = make(8);
     let insert = |keys: &[i64]| {
         let values = Tensor::from_slice(&[keys.len() as i64, 1], &vec![1f32; keys.len()]).unwrap();

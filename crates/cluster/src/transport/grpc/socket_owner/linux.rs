@@ -1,11 +1,11 @@
 //! [`SocketTable`] on Linux.
 //!
-//! The kernel is asked for the one socket whose addresses are those of the connection, in reverse (`NETLINK_SOCK_DIAG`). Where that
-//! can't be had, its list of all sockets is read (`/proc/net/tcp`). The request is written by hand: it is one message of fixed
-//! layout, for which the crates that know all of netlink would bring a dozen others along.
+//! It asks the kernel for the socket with the connection's addresses in reverse (`NETLINK_SOCK_DIAG`). If that isn't available,
+//! it reads the kernel's list of all sockets (`/proc/net/tcp`). The request is encoded by hand: it is one message of fixed
+//! layout, for which the crates that implement netlink would bring a dozen dependencies.
 //!
-//! A socket that its process has closed still exists for a while, and the kernel says that it belongs to nobody, with the number of
-//! root. Taking that for root would let everybody in who writes and closes at once, so such a socket is [`Owner::Gone`].
+//! A socket that its process has closed exists for a while longer, and the kernel reports it without an owner, as uid 0. Taking
+//! that for root would admit everybody who writes and closes at once, so such a socket is [`Owner::Gone`].
 
 use super::Owner;
 use parking_lot::Mutex;
@@ -30,12 +30,12 @@ struct Netlink {
     last_sequence: AtomicU32,
 }
 
-/// The kernel answers at once, while it takes the request.
+/// The kernel answers while it handles the request, so a long wait means an error.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = HEADER_BYTES + 56;
-/// The length of the header and of the part of an answer that is always there.
+/// The length of the header and of the mandatory part of an answer.
 const ANSWER_BYTES: usize = HEADER_BYTES + 72;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
@@ -45,7 +45,7 @@ const LISTEN: u8 = 10;
 const ENOENT: i32 = 2;
 
 impl SocketTable {
-    /// Opens the table. `listening` is a socket of this process, by which it finds out what the kernel answers.
+    /// Opens the table. `listening` is a socket of this process, with which it tests what the kernel answers.
     pub fn open(listening: SocketAddr) -> SocketTable {
         let netlink = Netlink::open().ok().filter(|netlink| {
             let mut known = listening;
@@ -53,13 +53,13 @@ impl SocketTable {
                 known.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
             }
             let nobody = SocketAddr::new(known.ip(), 0);
-            // A kernel without the part that knows TCP says the same as for a socket that isn't there.
+            // A kernel without the TCP module gives the same answer as for a missing socket.
             netlink.find(known, nobody).is_ok_and(|found| found.is_some_and(|found| found.state == LISTEN))
         });
         SocketTable { netlink }
     }
 
-    /// Returns whose socket has these addresses: its own, and that of its peer.
+    /// Returns the owner of the socket with these addresses: its own, and that of its peer.
     pub async fn owner(&self, own: SocketAddr, peer: SocketAddr) -> io::Result<Owner> {
         let (own, peer) = (canonical(own), canonical(peer));
         match &self.netlink {
@@ -70,7 +70,7 @@ impl SocketTable {
     }
 }
 
-/// Returns an address with one of IPv4 as itself, also where a socket of IPv6 took it.
+/// Returns an address, with IPv4 addresses that a socket of IPv6 reported converted to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
@@ -78,7 +78,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What the kernel says of a socket.
+/// The kernel's answer about a socket.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     state: u8,
@@ -91,7 +91,7 @@ impl Netlink {
     fn open() -> io::Result<Netlink> {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
         let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
-        // To the kernel: messages of anybody else are not received.
+        // To the kernel: messages from other senders are not received.
         rustix::net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
         Ok(Netlink { socket: Mutex::new(socket), last_sequence: AtomicU32::new(0) })
@@ -99,7 +99,7 @@ impl Netlink {
 
     fn owner(&self, own: SocketAddr, peer: SocketAddr) -> io::Result<Owner> {
         Ok(match self.find(own, peer)? {
-            // Without a connection of these addresses, the kernel tells of a socket that listens on the first.
+            // If there is no connection with these addresses, the kernel reports a socket that listens on the first.
             Some(found) if found.state != LISTEN && found.peer_port == peer.port() => owner(found.uid, found.inode),
             _ => Owner::NotHere,
         })
@@ -113,7 +113,7 @@ impl Netlink {
         loop {
             let mut answer = [0; 1024];
             let (_, len) = rustix::net::recv(&*socket, &mut answer, RecvFlags::empty())?;
-            // An answer that came too late for an earlier question is not ours.
+            // A late answer to an earlier request.
             if let Some(found) = read_answer(&answer[..len.min(answer.len())], sequence)? {
                 return Ok(found);
             }
@@ -125,7 +125,7 @@ fn owner(uid: u32, inode: u32) -> Owner {
     if inode == 0 { Owner::Gone } else { Owner::User(uid) }
 }
 
-/// Writes the question for one socket: `nlmsghdr` and `inet_diag_req_v2` of `linux/inet_diag.h`.
+/// Encodes the request for one socket: `nlmsghdr` and `inet_diag_req_v2` of `linux/inet_diag.h`.
 fn request(own: SocketAddr, peer: SocketAddr, sequence: u32) -> [u8; REQUEST_BYTES] {
     let mut bytes = Vec::with_capacity(REQUEST_BYTES);
     bytes.extend((REQUEST_BYTES as u32).to_ne_bytes());
@@ -135,7 +135,7 @@ fn request(own: SocketAddr, peer: SocketAddr, sequence: u32) -> [u8; REQUEST_BYT
     bytes.extend(0u32.to_ne_bytes());
     let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     bytes.extend([family.as_raw() as u8, TCP, 0, 0]);
-    // In whatever state.
+    // In any state.
     bytes.extend(u32::MAX.to_ne_bytes());
     bytes.extend(own.port().to_be_bytes());
     bytes.extend(peer.port().to_be_bytes());
@@ -149,14 +149,14 @@ fn request(own: SocketAddr, peer: SocketAddr, sequence: u32) -> [u8; REQUEST_BYT
     }
     let interface = if let SocketAddr::V6(own) = own { own.scope_id() } else { 0 };
     bytes.extend(interface.to_ne_bytes());
-    // Any socket, also one that was not asked for before.
+    // Any socket, even if it wasn't queried before.
     bytes.extend([0xff; 8]);
     let mut request = [0; REQUEST_BYTES];
     request.copy_from_slice(&bytes);
     request
 }
 
-/// Reads an answer; `None` when it is to another question.
+/// Parses an answer; `None` if it is to another request.
 fn read_answer(answer: &[u8], sequence: u32) -> io::Result<Option<Option<Found>>> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let word = |at: usize| -> io::Result<[u8; 4]> {
@@ -183,10 +183,10 @@ fn read_answer(answer: &[u8], sequence: u32) -> io::Result<Option<Option<Found>>
     }
 }
 
-/// Looks through the list of all sockets.
+/// Searches the list of all sockets.
 fn listed_owner(own: SocketAddr, peer: SocketAddr) -> io::Result<Owner> {
     let mut found = Owner::NotHere;
-    // A socket of IPv6 may be connected to an address of IPv4.
+    // An IPv6 socket may be connected to an IPv4 address.
     for (list, is_v6) in [("/proc/self/net/tcp", false), ("/proc/self/net/tcp6", true)] {
         let wanted = (listed_address(own, is_v6), listed_address(peer, is_v6));
         let (Some(wanted_own), Some(wanted_peer)) = wanted else { continue };
@@ -201,7 +201,8 @@ fn listed_owner(own: SocketAddr, peer: SocketAddr) -> io::Result<Owner> {
             if words.next() != Some(&wanted_own) || words.next() != Some(&wanted_peer) {
                 continue;
             }
-            // The state, the queues, the timer and the retransmissions come before the owner, and a timer before the file.
+            // The fields before the owner are the state, the queues, the timer and the retransmissions; the timeout precedes the
+            // inode.
             let uid = words.nth(4).and_then(|uid| uid.parse().ok());
             let inode = words.nth(1).and_then(|inode| inode.parse().ok());
             let (Some(uid), Some(inode)) = (uid, inode) else {
@@ -216,7 +217,7 @@ fn listed_owner(own: SocketAddr, peer: SocketAddr) -> io::Result<Owner> {
     Ok(found)
 }
 
-/// Writes an address as the list of sockets does, which is in words of the processor; `None` when it isn't of this list.
+/// Formats an address as in the list of sockets, which uses the processor's byte order; `None` if it isn't of this list's family.
 fn listed_address(address: SocketAddr, is_v6: bool) -> Option<String> {
     let octets = match (address.ip(), is_v6) {
         (IpAddr::V4(ip), false) => ip.octets().to_vec(),
@@ -248,7 +249,7 @@ mod tests {
         Some((listener, client, server))
     }
 
-    /// What both ways say of the socket at the other end of a connection.
+    /// Returns what both methods report about the socket at the other end of a connection.
     async fn owners(listener: &TcpListener, server: &TcpStream) -> Vec<Owner> {
         let (own, peer) = (server.peer_addr().unwrap(), server.local_addr().unwrap());
         let mut owners = vec![SocketTable { netlink: None }.owner(own, peer).await.unwrap()];
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    /// As with a client that sends what it wants done and closes at once: its socket still exists, and belongs to nobody.
+    /// A client may send its request and close at once: its socket still exists, without an owner.
     #[tokio::test]
     async fn a_socket_that_was_closed_is_nobodys() {
         let (listener, mut client, server) = connected("127.0.0.1", "127.0.0.1").unwrap();
@@ -291,7 +292,7 @@ mod tests {
         let elsewhere = SocketAddr::new("198.51.100.7".parse().unwrap(), own.port());
         let table = SocketTable::open(listener.local_addr().unwrap());
         assert_eq!(table.owner(elsewhere, peer).await.unwrap(), Owner::NotHere);
-        // That one listens; it is not connected to anybody.
+        // That socket is listening; it isn't connected.
         assert_eq!(table.owner(peer, elsewhere).await.unwrap(), Owner::NotHere);
         assert_eq!(listed_owner(elsewhere, peer).unwrap(), Owner::NotHere);
     }

@@ -1,4 +1,4 @@
-//! Tests of one connection: what leaves when, and what ends with it.
+//! Tests of one connection: what is sent when, and what ends with it.
 
 use super::super::frame::{HEADER_BYTES, Header};
 use super::*;
@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 
-/// A part of a frame that lies in the peer's memory, which it gives back when it ends.
+/// A block of the peer's memory, which is released when it is dropped.
 struct Borrowed(Arc<Connection>, u64);
 
 impl AsRef<[u8]> for Borrowed {
@@ -26,7 +26,7 @@ fn frame(connection: &Arc<Connection>, token: u64) -> OutFrame {
     OutFrame { pieces, ..OutFrame::default() }
 }
 
-/// Runs something on a thread of its own; one that waits for itself fails the test in place of hanging it.
+/// Runs something on its own thread; if it deadlocks, the test fails instead of hanging.
 fn must_end(what: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -40,7 +40,7 @@ fn must_end(what: impl FnOnce() + Send + 'static) {
 async fn memory_may_be_given_back_while_the_frame_that_held_it_is_written() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let connection = Arc::new(Connection::connecting("peer"));
-    // Before there is a socket it waits in the queue, and goes out when the socket is there.
+    // Without a socket it is queued; it is sent when there is one.
     connection.send(frame(&connection, 1)).unwrap();
     let to_open = connection.clone();
     let runtime = tokio::runtime::Handle::current();

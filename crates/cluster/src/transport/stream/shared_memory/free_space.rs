@@ -1,25 +1,25 @@
-//! [`FreeSpace`]: which parts of a heap are free. Neighbours that are free are one part, so that a heap which is small, because the
-//! address space is, serves tensors of all sizes however they come and go.
+//! [`FreeSpace`]: the free parts of a heap. Adjacent free parts are merged, so that even a heap that is small, because the
+//! address space is limited, serves tensors of all sizes in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The free parts of a heap.
 pub(super) struct FreeSpace {
-    /// The sizes by place.
+    /// The sizes by position.
     by_place: BTreeMap<usize, usize>,
-    /// The same by size, so that the smallest part that is large enough is found.
+    /// The same by size, to find the smallest part that is large enough.
     by_size: BTreeSet<(usize, usize)>,
 }
 
 impl FreeSpace {
-    /// Makes the space of a heap of which all is free.
+    /// Returns the space of an entirely free heap.
     pub fn new(len: usize) -> FreeSpace {
         let mut space = FreeSpace { by_place: BTreeMap::new(), by_size: BTreeSet::new() };
         space.add(0, len);
         space
     }
 
-    /// Takes a part of this size; returns where it begins.
+    /// Allocates a part of this size; returns its position.
     pub fn take(&mut self, size: usize) -> Option<usize> {
         let &(found, place) = self.by_size.range((size, 0)..).next()?;
         self.remove(place, found);
@@ -29,7 +29,7 @@ impl FreeSpace {
         Some(place)
     }
 
-    /// Gives a part back that was taken.
+    /// Frees an allocated part.
     pub fn give(&mut self, mut place: usize, mut size: usize) {
         let before = self.by_place.range(..place).next_back().map(|(&place, &size)| (place, size));
         if let Some((start, len)) = before.filter(|(start, len)| start + len == place) {

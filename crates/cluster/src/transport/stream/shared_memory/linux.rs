@@ -15,35 +15,36 @@ use std::sync::{Arc, OnceLock};
 use tensor::{Buffer, LargeBlocks, Result, Status};
 use tracing::{info, warn};
 
-/// The most that a heap has. It is address space only: memory is used where blocks are written.
+/// The size of a heap. It is address space only: memory is used where blocks are written.
 const HEAP_BYTES_MAX: usize = 1 << 40;
 
-/// A heap that would have to be smaller than this isn't worth having.
+/// A smaller heap isn't worth having.
 const HEAP_BYTES_MIN: usize = 64 << 20;
 
 /// The heaps of all peers together take at most this much address space; a process has 128 TB of it.
 const PEERS_BYTES_MAX: usize = 64 << 40;
 
-/// How much of a limited address space (`ulimit -v`) the own heap may take, and the heaps of peers together: the rest is for
-/// everything else.
+/// The part of a limited address space (`ulimit -v`) that the own heap may take, and that the peers' heaps may take together: the
+/// rest is for everything else.
 const LIMITED_SHARE: u64 = 4;
 
-/// Blocks begin at pages, so that the memory of a free one can be given back.
+/// Blocks begin at page boundaries, so that the memory of a free one can be returned.
 const PAGE_BYTES: usize = 4096;
 
-/// The blocks of a process begin a number of pages into its heap that is its own, below this one: the first blocks of several
-/// heaps, which lie a multiple of [`HEAP_BYTES_MAX`] apart, then differ in the bits by which a cache tells addresses apart.
+/// The blocks of a process begin at an offset of its own into its heap, a number of pages below this one. The first blocks of
+/// several heaps, which are a multiple of [`HEAP_BYTES_MAX`] apart, then differ in the bits by which a cache distinguishes
+/// addresses.
 const FIRST_PAGES: u32 = 61;
 
-/// Where tensors may begin.
+/// The alignment of tensors.
 const ALIGNMENT: usize = 64;
 
-/// What a heap's file must not allow: a peer that made it smaller would make us fault. Writing is not sealed, because the owner
-/// frees memory by punching holes; peers can't write because their descriptor only reads.
+/// The seals that a heap's file must have: if a peer could shrink it, our reads would fault. Writing is not sealed, because the
+/// owner frees memory by punching holes; peers can't write because their descriptor is read-only.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// What `statfs` says of files in memory. Files of huge pages have seals, too, but reading one where there are no huge pages left
-/// ends the process.
+/// The type that `statfs` reports for memory files. Files of huge pages have seals, too, but reading one when there are no huge
+/// pages left kills the process.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// The large buffers of this process, in memory that peers can map.
@@ -53,17 +54,17 @@ pub(crate) struct SharedHeap {
     read_only: OwnedFd,
     base: NonNull<u8>,
     len: usize,
-    /// What is not given out; its memory has been given back.
+    /// The free parts; their memory has been returned.
     free: Mutex<FreeSpace>,
 }
 
-// SAFETY: the mapping lasts as long as the process, and blocks are given out under a lock.
+// SAFETY: the mapping lasts as long as the process, and blocks are allocated under a lock.
 unsafe impl Send for SharedHeap {}
 // SAFETY: as above.
 unsafe impl Sync for SharedHeap {}
 
 impl SharedHeap {
-    /// Returns the heap of this process, from which large buffers come from now on; `None` where there can't be one.
+    /// Returns the heap of this process, from which large buffers are allocated from now on; `None` if there can't be one.
     pub fn of_process() -> Option<&'static SharedHeap> {
         static HEAP: OnceLock<Option<SharedHeap>> = OnceLock::new();
         let heap = HEAP.get_or_init(|| match may_share().and_then(|()| SharedHeap::new(heap_bytes())) {
@@ -88,15 +89,15 @@ impl SharedHeap {
         heap.as_ref()
     }
 
-    /// Makes a heap of at most so many bytes: half of it, and so on, where the address space has no room for it.
+    /// Creates a heap of at most this many bytes; halves the size until the address space has room for it.
     fn new(bytes_max: usize) -> std::result::Result<SharedHeap, String> {
         let failed = |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
         let file = memory_file().map_err(failed("no file in memory"))?;
-        // Mapped before it has its size: what lies behind the end of a file can be mapped, only not read.
+        // Mapped before it has its size: the range beyond a file's end can be mapped, but not read.
         let (base, len) = map_what_fits(file.as_fd(), bytes_max).map_err(failed("no address space"))?;
         rustix::fs::ftruncate(&file, len as u64).map_err(failed("a file in memory gets no size"))?;
         rustix::fs::fcntl_add_seals(&file, SEALS).map_err(failed("a file in memory can't be sealed"))?;
-        // So that nobody else can open it again for writing by way of the descriptor that a peer got.
+        // Nobody else can then reopen it for writing through the descriptor that a peer got.
         rustix::fs::fchmod(&file, Mode::RUSR).map_err(failed("a file in memory can't be protected"))?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let read_only = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -109,21 +110,20 @@ impl SharedHeap {
         Ok(SharedHeap { file, read_only, base, len, free: Mutex::new(free) })
     }
 
-    /// Returns the file as peers get it: it can be read only.
+    /// Returns the file for peers, which is read-only.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.read_only.as_fd()
     }
 
-    /// Returns where a buffer lies in the heap; `None` when it lies elsewhere, or begins where a tensor can't, as a view
-    /// of some rows may.
+    /// Returns the position of a buffer in the heap; `None` if it isn't there, or begins where a tensor can't, as a view of some
+    /// rows may.
     pub fn offset_of(&self, buffer: &Buffer) -> Option<u64> {
         let offset = buffer.bytes().as_ptr().addr().checked_sub(self.base.as_ptr().addr())?;
         (offset < self.len && offset.is_multiple_of(ALIGNMENT)).then_some(offset as u64)
     }
 }
 
-/// Returns a vector of so many ones in the heap. Blocks from before there was a heap wait to be used again, so the first ones may
-/// lie elsewhere.
+/// Returns a vector of ones in the heap. Blocks from before there was a heap may be reused, so the first ones may be elsewhere.
 #[cfg(test)]
 pub(in crate::transport::stream) fn tensor_in_heap(heap: &SharedHeap, len: usize) -> tensor::Tensor {
     let mut elsewhere = Vec::new();
@@ -139,15 +139,15 @@ pub(in crate::transport::stream) fn tensor_in_heap(heap: &SharedHeap, len: usize
 fn memory_file() -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create("ferroflow", flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3 nobody asked.
+        // Before Linux 6.3 there was no such setting.
         Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("ferroflow", flags),
         made => made,
     }
 }
 
-/// Says why memory must not be shared on this machine, if that is so.
+/// Returns why memory must not be shared on this machine, if that is so.
 fn may_share() -> std::result::Result<(), String> {
-    // Where the system counts what it has promised, touching a page of a shared file may fail, which ends the process.
+    // If the system accounts strictly for promised memory, touching a page of a shared file may fail, which kills the process.
     match std::fs::read_to_string("/proc/sys/vm/overcommit_memory") {
         Ok(text) if text.trim() == "2" => {
             Err("the system is set to strict overcommit (vm.overcommit_memory=2)".to_owned())
@@ -156,13 +156,13 @@ fn may_share() -> std::result::Result<(), String> {
     }
 }
 
-/// Returns how large a heap may be by the limits that this process has.
+/// Returns the size of a heap within this process's limits.
 fn heap_bytes() -> usize {
     let limited = getrlimit(Resource::As).current.map(|limit| limit / LIMITED_SHARE);
-    // A file beyond its limit is no error but the signal SIGXFSZ.
+    // Growing a file beyond its limit raises the signal SIGXFSZ.
     let file = getrlimit(Resource::Fsize).current;
     let limit = limited.unwrap_or(u64::MAX).min(file.unwrap_or(u64::MAX)).min(HEAP_BYTES_MAX as u64);
-    // A power of two, or 0 when there is nothing.
+    // A power of two, or 0.
     if limit == 0 { 0 } else { 1 << limit.ilog2() }
 }
 
@@ -180,16 +180,16 @@ fn map_what_fits(file: BorrowedFd<'_>, bytes_max: usize) -> rustix::io::Result<(
     }
 }
 
-/// Returns what a block takes: an odd number of pages, of which the last is never touched where the block needs an even one.
+/// Returns the size of a block: an odd number of pages, the last of which is never touched if the contents need an even number.
 ///
-/// Neighbours of a gigabyte would otherwise lie exactly a gigabyte apart. A loop over two of them reads addresses that differ
-/// in high bits only, for which some processors (AMD's, which guess a cache's way from the bits below) have one place.
+/// Adjacent gigabyte blocks would otherwise be exactly a gigabyte apart. A loop over two of them reads addresses that differ only
+/// in high bits, which some processors (AMD's, whose way prediction uses the lower bits) put into one place of the cache.
 fn size_of_block(layout: Layout) -> Option<usize> {
     let size = layout.size().checked_next_multiple_of(PAGE_BYTES).filter(|_| layout.align() <= PAGE_BYTES)?;
     if (size / PAGE_BYTES).is_multiple_of(2) { size.checked_add(PAGE_BYTES) } else { Some(size) }
 }
 
-// SAFETY: a block is given out once, at a page's beginning; its memory is fresh or was given back, which makes it zero.
+// SAFETY: a block is allocated once, at a page boundary; its memory is fresh or was returned, which makes it zero.
 unsafe impl LargeBlocks for SharedHeap {
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
         let size = size_of_block(layout)?;
@@ -202,7 +202,7 @@ unsafe impl LargeBlocks for SharedHeap {
         let Some(size) = size_of_block(layout) else { return };
         let offset = block.as_ptr().addr() - self.base.as_ptr().addr();
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // A block whose memory can't be given back isn't used again, because it isn't zero.
+        // A block whose memory can't be returned isn't used again, because it isn't zero.
         if rustix::fs::fallocate(&self.file, flags, offset as u64, size as u64).is_ok() {
             self.free.lock().give(offset, size);
         }
@@ -214,7 +214,7 @@ unsafe impl LargeBlocks for SharedHeap {
         let end = (offset + len) / PAGE_BYTES * PAGE_BYTES;
         if start < end {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // Memory that can't be given back now is when its block is freed.
+            // Memory that can't be returned now is returned when its block is freed.
             let _ = rustix::fs::fallocate(&self.file, flags, start as u64, (end - start) as u64);
         }
     }
@@ -252,7 +252,7 @@ impl PeerMemory {
     }
 }
 
-/// The address space that a peer's heap takes, which is counted.
+/// The address space of a peer's heap, which is counted.
 struct AddressSpace {
     taken: &'static AtomicUsize,
     len: usize,
@@ -277,7 +277,7 @@ impl Drop for AddressSpace {
     }
 }
 
-/// Returns how much address space the heaps of all peers may take by the limits that this process has.
+/// Returns the address space that the heaps of all peers may take within this process's limits.
 fn peers_bytes_max() -> usize {
     let limited = getrlimit(Resource::As).current.map(|limit| limit / LIMITED_SHARE);
     limited.map_or(PEERS_BYTES_MAX, |limit| usize::try_from(limit).unwrap_or(PEERS_BYTES_MAX))
@@ -307,7 +307,7 @@ pub(in crate::transport::stream) struct SharedRegion {
 }
 
 impl SharedRegion {
-    /// Makes a region; one that lies outside of the peer's memory is an error.
+    /// Returns a region; one outside of the peer's memory is an error.
     pub fn new(
         memory: Arc<PeerMemory>,
         offset: u64,
@@ -315,7 +315,7 @@ impl SharedRegion {
         token: u64,
         releases: &Arc<Releases>,
     ) -> Result<SharedRegion> {
-        // Reading what the peer never wrote takes memory here, so it gets no more than a tensor of our own would.
+        // Reading pages that the peer never wrote takes memory here, so the peer gets no more than a tensor of our own would.
         if len > tensor::tensor_bytes_max() {
             return Err(Status::resource_exhausted(format!("a tensor of {len} bytes in a peer's memory is too large")));
         }
@@ -393,7 +393,7 @@ mod tests {
         }
     }
 
-    /// Blocks begin at pages, so contents that do, too, have no header in front of them that a peer could read.
+    /// Blocks begin at page boundaries, so contents that do, too, have no header before them that a peer could read.
     #[test]
     fn headers_lie_outside_of_the_heap() {
         let heap = SharedHeap::of_process().expect("this machine shares memory");
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_heap_is_as_large_as_the_address_space_allows() {
         let file = memory_file().unwrap();
-        // No processor has so much.
+        // No processor has this much address space.
         let (_, len) = map_what_fits(file.as_fd(), 1 << 60).unwrap();
         assert!((HEAP_BYTES_MIN..1 << 60).contains(&len));
         assert!(SharedHeap::new(HEAP_BYTES_MIN / 2).is_err());
@@ -426,7 +426,7 @@ mod tests {
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         assert!(refused(file).contains("become smaller"));
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // The kernel makes such a file also where there are no huge pages, and then ends who reads it.
+        // The kernel creates such a file even if there are no huge pages, and then kills a process that reads it.
         match rustix::fs::memfd_create("test", flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB) {
             Ok(file) => {
                 rustix::fs::ftruncate(&file, 2 << 20).unwrap();
