@@ -143,9 +143,9 @@ impl FunctionLibraryRuntime {
             return Ok(instance(Body::Spread(self.spread_body(name, body, key, at)?), false));
         }
         let graph = without_useless(body.graph, &body.results, &body.control_results);
-        let mut nodes = graph.iter().map(|(_, node)| (node.op(), &node.attrs));
-        let is_stateful = graph.iter().any(|(_, node)| node.schema.is_stateful())
-            || !self.library.reachable_from(&mut nodes).is_empty();
+        let nodes = graph.iter().map(|(_, node)| (node.op(), &node.attrs));
+        let is_stateful =
+            graph.iter().any(|(_, node)| node.schema.is_stateful()) || !self.library.reachable_from(nodes).is_empty();
         let prefix = format!("{key}/");
         let executor = Executor::with_prefix(&graph, self.registry, &self.kernels, &self.device, &prefix)?;
         Ok(instance(Body::Here(executor), is_stateful))
