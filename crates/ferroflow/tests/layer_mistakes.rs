@@ -72,6 +72,8 @@ mistakes! {
     logits_that_dont_fit: "loss softmax_cross_entropy_loss of ", |g| losses::softmax_cross_entropy(Labels(&x(g, &[-1, 3])), Logits(&x(g, &[-1, 4]))).build();
     no_losses: "no losses to add up", |g| losses::get_total_loss(g, true);
     a_metric_of_shapes_that_dont_fit: "metric mean_squared_error of ", |g| metrics::mean_squared_error(Labels(&x(g, &[3])), Predictions(&x(g, &[4]))).build().value;
+    a_mean_of_tensors_of_unknown_shape: "must be known: it is [?,2]", |g| metrics::mean_tensor(&x(g, &[-1, 2])).build().value;
+    average_precision_of_nothing: "k must be at least 1", |g| metrics::average_precision_at_k(Labels(&g.placeholder::<i64>([-1])), Predictions(&x(g, &[-1, 2])), 0).build().value;
 }
 
 #[test]
