@@ -238,8 +238,9 @@ def inject(fault, cluster, chance, failures):
     name = chance.choice(fault.targets)
     seconds = chance.uniform(*fault.seconds)
     before = dict(cluster.clients)
-    fault.begin(name)
+    # Clients may notice the end of a task before it is seen here.
     began = time.monotonic()
+    fault.begin(name)
     is_killed_client = cluster.clients[int(name[-1])].returncode is not None if name.startswith("worker") else False
     if is_killed_client:
         # Nobody is to start it again but `end`.

@@ -13,17 +13,18 @@ use std::time::Duration;
 /// The time limit of a step: a mutated graph may wait for what never comes.
 const STEP_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The bytes in front of the files: the lengths of the model and of the index of its variables.
-const LENGTHS_BYTES: usize = 8;
+/// What is between the files of an input, so that they stay apart when one becomes longer or shorter.
+const MARK: &[u8] = b"<<file>>";
 
-/// In place of the length of the index: the model is text.
-const AS_TEXT: u32 = u32::MAX;
+/// The first byte of an input whose model is text; any other says that it is binary.
+const AS_TEXT: u8 = b't';
+const AS_BINARY: u8 = b'b';
 
 const INDEX: &str = "variables/variables.index";
 const DATA: &str = "variables/variables.data-00000-of-00001";
 
-/// Models. An input has the two lengths, and then the model, the index of its variables and their data; the rest of a model in text is
-/// nothing but the text.
+/// Models. An input has a first byte, and then the model, the index of its variables and their data, with a mark between them. Where there is no
+/// index, there are no files of variables.
 pub struct SavedModels(Directory);
 
 impl SavedModels {
@@ -35,20 +36,13 @@ impl SavedModels {
     }
 
     fn write(&self, input: &[u8]) {
-        let (lengths, files) = input.split_at_checked(LENGTHS_BYTES).unwrap_or((&[0; LENGTHS_BYTES], input));
-        let length = |bytes: &[u8]| bytes.iter().rev().fold(0u32, |all, &byte| all << 8 | u32::from(byte));
-        let (model, index) = (length(&lengths[..4]), length(&lengths[4..]));
         for name in ["saved_model.pb", "saved_model.pbtxt", INDEX, DATA] {
             let _ = std::fs::remove_file(self.0.file(&format!("read/{name}")));
         }
-        if index == AS_TEXT {
-            self.0.with("read/saved_model.pbtxt", files);
-            return;
-        }
-        let cut = |bytes: &[u8], len: u32| (len as usize).min(bytes.len());
-        let (model, rest) = files.split_at(cut(files, model));
-        let (index, data) = rest.split_at(cut(rest, index));
-        self.0.with("read/saved_model.pb", model);
+        let (kind, files) = input.split_first().unwrap_or((&AS_BINARY, input));
+        let (model, rest) = cut(files);
+        let (index, data) = cut(rest);
+        self.0.with(if *kind == AS_TEXT { "read/saved_model.pbtxt" } else { "read/saved_model.pb" }, model);
         if !index.is_empty() {
             self.0.with(&format!("read/{INDEX}"), index);
             self.0.with(&format!("read/{DATA}"), data);
@@ -72,16 +66,14 @@ impl SavedModels {
             let loaded = model.load_in(&tags, connect)?;
             said += &format!("{} signatures, {} assets;", magnitude(signatures.len()), magnitude(assets.len()));
             for name in signatures.keys() {
-                said += match run(&loaded, name) {
-                    Ok(()) => " ran",
-                    Err(status) => return Err(status),
-                };
+                run(&loaded, name)?;
+                said += " ran";
             }
         }
         Ok(said)
     }
 
-    /// Returns whether a step could write files or talk to others, in this model or in one that it becomes on the way.
+    /// Returns whether a step could write files or talk to others.
     fn is_harmful(&self) -> bool {
         let text = std::fs::read_to_string(self.0.file("read/saved_model.pbtxt"));
         let model: proto::SavedModel = match text {
@@ -98,6 +90,14 @@ impl SavedModels {
             // A saver has a node that saves, which nothing runs.
             nodes.any(|node| HARMFUL.contains(&node.op.as_str()) && !node.op.starts_with("Save"))
         })
+    }
+}
+
+/// Returns what is before the first mark, and what is after it.
+fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
+    match bytes.windows(MARK.len()).position(|window| window == MARK) {
+        Some(at) => (&bytes[..at], &bytes[at + MARK.len()..]),
+        None => (bytes, &[]),
     }
 }
 
@@ -153,12 +153,12 @@ impl Target for SavedModels {
         for (name, build) in [("variables", variables as fn(&str) -> Result<()>), ("without", without_variables)] {
             build(&self.0.file(name)).expect("a model can be saved");
             let file = |file: &str| std::fs::read(self.0.file(&format!("{name}/{file}"))).unwrap_or_default();
-            let (model, index) = (file("saved_model.pb"), file(INDEX));
-            let lengths = [(model.len() as u32).to_le_bytes(), (index.len() as u32).to_le_bytes()].concat();
-            seeds.push([&lengths[..], &model, &index, &file(DATA)].concat());
+            let (model, index, data) = (file("saved_model.pb"), file(INDEX), file(DATA));
             let parsed = proto::SavedModel::decode(&model[..]).expect("it was written");
             let text = proto::text::format("tensorflow.SavedModel", &parsed).expect("it was written");
-            seeds.push([&[0; 4][..], &AS_TEXT.to_le_bytes(), text.as_bytes()].concat());
+            for (kind, model) in [(AS_BINARY, &model[..]), (AS_TEXT, text.as_bytes())] {
+                seeds.push([&[kind], model, MARK, &index, MARK, &data].concat());
+            }
         }
         seeds
     }
