@@ -73,7 +73,9 @@ class ObjectStore(http.server.ThreadingHTTPServer):
     def request(self, method, path, body=b""):
         """Sends a request to this server, and returns the body of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server_address[1], timeout=60)
-        connection.request(method, urllib.parse.quote(path, safe="/?=&"), body)
+        # A real server shows its objects to nobody without a key; those for tests don't compare signatures.
+        headers = {"Authorization": f"AWS {ACCESS_KEY}:unsigned"}
+        connection.request(method, urllib.parse.quote(path, safe="/?=&"), body, headers)
         answer = connection.getresponse()
         content = answer.read()
         connection.close()

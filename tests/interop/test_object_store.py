@@ -102,7 +102,9 @@ def test_a_killed_save_leaves_the_earlier_checkpoint(cluster, store, graph):
     path = f"s3://{BUCKET}/logs/model.ckpt"
     size = 8 << 20
     initial, v, saver = model(size)
-    with tf.Session(made.target) as session:
+    # Not closed: its server is killed.
+    session = tf.Session(made.target)
+    with session.as_default():
         session.run(v.initializer, {initial: np.full(size, 1, np.float32)})
         save(session, saver, path)
         session.run(v.initializer, {initial: np.full(size, 2, np.float32)})
@@ -114,8 +116,9 @@ def test_a_killed_save_leaves_the_earlier_checkpoint(cluster, store, graph):
         made.worker().kill()
         held.released.set()
         store.held = None
+        # TensorFlow's client calls its master again until there is one; the new one doesn't know the session.
+        made.worker().restart()
         thread.join()
-    made.worker().restart()
     with tf.Session(made.target) as session:
         restore(session, saver, path)
         assert session.run(tf.reduce_min(v)) == session.run(tf.reduce_max(v)) == 1
@@ -198,13 +201,14 @@ def test_training_keeps_all_of_its_files_in_a_store(ferroflow_bin, store, tmp_pa
     assert not os.listdir(tmp_path), "nothing is written on the disk"
     state = store.get(f"/{BUCKET}/run/checkpoint").decode()
     newest = re.search(r'^model_checkpoint_path: "(.*)"', state)[1]
-    assert newest.rpartition("-")[2] == "20", state
+    # Another worker's step may still have been under way.
+    assert int(newest.rpartition("-")[2]) >= 20, state
     path = newest if newest.startswith("s3://") else f"{logdir}/{newest}"
     assert "global_step" in ferroflow("checkpoint", "ls", path)
     # It goes on where it has stopped.
     ferroflow("train", "--train_steps=40", f"--logdir={logdir}")
     state = store.get(f"/{BUCKET}/run/checkpoint").decode()
-    assert re.search(r'^model_checkpoint_path: ".*-40"', state), state
+    assert int(re.search(r'^model_checkpoint_path: ".*-(\d+)"', state)[1]) >= 40, state
     # TensorFlow reads the events.
     steps = []
     for number, name in enumerate(name for name in store.names(BUCKET) if "tfevents" in name):

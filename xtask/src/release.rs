@@ -17,7 +17,8 @@ pub fn pack() -> Result<(), String> {
 }
 
 /// Packs every crate and builds it from its package alone; builds `ferroflow` without its features; installs the binary as
-/// a user would; runs README's program in a new project; looks at the status page in a browser; saves checkpoints on an S3 server; and makes the documentation.
+/// a user would; runs README's program in a new project; looks at the status page in a browser; saves checkpoints on an S3
+/// server; and makes the documentation.
 pub fn check(arguments: &[String]) -> Result<(), String> {
     if let Some(unknown) = arguments.first() {
         return Err(format!("release-check: unknown argument `{unknown}`"));
