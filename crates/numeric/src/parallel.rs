@@ -171,7 +171,7 @@ impl Plan {
             return Plan { cost_ns, invites: false, history: None };
         }
         let history = (cost_ns < LEARNT_BELOW_NS).then(|| History::of(cost_ns));
-        Plan { cost_ns, invites: history.is_none_or(History::invites), history }
+        Plan { cost_ns, invites: history.is_none_or(|history| history.invites(now_ms())), history }
     }
 
     /// Returns how many threads the loop may use, the caller included.
@@ -202,6 +202,12 @@ impl Plan {
             history.note(is_split, self.cost_ns, start.elapsed().as_nanos() as f64);
         }
     }
+}
+
+/// Returns the milliseconds since the first call, which may wrap.
+fn now_ms() -> u32 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_millis() as u32
 }
 
 fn run_with_helpers(tasks: usize, helpers: usize, body: &(dyn Fn(usize) + Sync)) {

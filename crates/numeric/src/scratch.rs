@@ -21,6 +21,27 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Memory of its own, aligned as scratch memory is.
+pub(crate) struct AlignedMemory {
+    lines: Vec<Line>,
+}
+
+impl AlignedMemory {
+    /// Allocates at least this many bytes, which are zero.
+    pub(crate) fn zeroed(bytes: usize) -> AlignedMemory {
+        AlignedMemory { lines: vec![Line([0; 64]); bytes.div_ceil(size_of::<Line>())] }
+    }
+
+    /// Returns the first `len` elements.
+    pub(crate) fn elements<T: AnyBitPattern + NoUninit>(&self, len: usize) -> &[T] {
+        &bytemuck::cast_slice(&self.lines)[..len]
+    }
+
+    pub(crate) fn elements_mut<T: AnyBitPattern + NoUninit>(&mut self, len: usize) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..len]
+    }
+}
+
 /// Calls `body` with `len` elements of this thread's scratch memory, which hold values of earlier uses.
 pub fn with_scratch<T: NoUninit + AnyBitPattern, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
     assert!(align_of::<T>() <= align_of::<Line>());

@@ -50,6 +50,34 @@ pub(crate) fn run_op(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> Result<Vec<
     Ok(values)
 }
 
+/// The kernel of one node, which runs several times.
+pub(crate) struct RepeatedOp {
+    kernel: BoxedKernel,
+    num_outputs: usize,
+}
+
+impl RepeatedOp {
+    /// Makes the kernel of an op for inputs of these types.
+    pub(crate) fn new(op: &str, attrs: AttrMap, inputs: &[Tensor]) -> RepeatedOp {
+        let graph = Graph::with_ops(registry());
+        let mut builder = graph.op(op);
+        for input in inputs {
+            builder = builder.input(&graph.op("Placeholder").attr("dtype", input.dtype()).output());
+        }
+        for (name, value) in attrs {
+            builder = builder.attr(&name, value);
+        }
+        let op = builder.try_build().unwrap();
+        let kernel = registry().create_kernel(graph.graph().node(op.id()), "").unwrap();
+        RepeatedOp { kernel, num_outputs: op.num_outputs() }
+    }
+
+    pub(crate) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let inputs = inputs.iter().cloned().map(Value::Tensor).collect();
+        finished(&start_kernel(&self.kernel, inputs, self.num_outputs, &Arc::new(Step::detached()), "repeated"))
+    }
+}
+
 /// A graph, and the state that its runs share: variables, queues and stateful kernels.
 pub(crate) struct TestSession {
     pub graph: Graph,

@@ -15,7 +15,7 @@ use crate::{Result, Status};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The alignment of owned buffers, and the size of the header in front of them.
 const ALIGNMENT: usize = 64;
@@ -35,7 +35,14 @@ struct Header {
     source: Source,
     /// The account that an owned block is charged to while it is in use.
     charged: Charged,
+    /// The number of what the block holds now, or 0 as long as nobody has asked for one ([`Buffer::contents`]).
+    contents: AtomicU64,
 }
+
+const _: () = assert!(size_of::<Header>() == ALIGNMENT);
+
+/// The number that the next contents get. It is never given twice.
+static NEXT_CONTENTS: AtomicU64 = AtomicU64::new(1);
 
 /// Where an owned block came from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,6 +162,7 @@ impl Buffer {
             foreign: Some(owner),
             source: Source::Allocator,
             charged: None,
+            contents: AtomicU64::new(0),
         });
         Buffer { header: NonNull::from(Box::leak(header)), data, len }
     }
@@ -217,6 +225,8 @@ impl Buffer {
         if !self.is_unique() {
             return None;
         }
+        // What is written is something else than what was there.
+        self.header().contents.store(0, Ordering::Relaxed);
         // SAFETY: the sole reference to the block is `self`, borrowed mutably, and the block is owned memory.
         Some(unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) })
     }
@@ -243,6 +253,23 @@ impl Buffer {
     /// Returns whether both show the same memory.
     pub fn same_memory(&self, other: &Buffer) -> bool {
         self.data == other.data && self.len == other.len
+    }
+
+    /// Returns a number and a position that no other contents ever have: they are the same only for the same memory that nobody has
+    /// written since. Whoever keeps something that follows from the bytes can tell by them whether it is still right, without
+    /// keeping the bytes.
+    pub fn contents(&self) -> [u64; 3] {
+        let contents = &self.header().contents;
+        let mut number = contents.load(Ordering::Relaxed);
+        if number == 0 {
+            let fresh = NEXT_CONTENTS.fetch_add(1, Ordering::Relaxed);
+            // Another reader may have been faster. Nobody writes meanwhile: that takes the only reference.
+            number = match contents.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => fresh,
+                Err(other) => other,
+            };
+        }
+        [number, self.data.as_ptr().addr() as u64, self.len as u64]
     }
 
     /// Returns whether the bytes start at a multiple of `alignment`.
@@ -333,7 +360,9 @@ fn layout_of_large_block(capacity: usize) -> Option<Layout> {
 fn allocate_large_block(capacity: usize, charged: Charged) -> Option<NonNull<Header>> {
     let data = LARGE_BLOCKS.get()?.allocate(layout_of_large_block(capacity)?)?;
     let references = AtomicUsize::new(1);
-    let header = Box::new(Header { references, capacity, data, foreign: None, source: Source::LargeBlocks, charged });
+    let contents = AtomicU64::new(0);
+    let header =
+        Box::new(Header { references, capacity, data, foreign: None, source: Source::LargeBlocks, charged, contents });
     Some(NonNull::from(Box::leak(header)))
 }
 
@@ -346,7 +375,9 @@ unsafe fn write_header(header: NonNull<Header>, capacity: usize, source: Source,
     let data = unsafe { header.cast::<u8>().add(size_of::<Header>()) };
     let references = AtomicUsize::new(1);
     // SAFETY: as the caller promises.
-    unsafe { header.write(Header { references, capacity, data, foreign: None, source, charged }) };
+    unsafe {
+        header.write(Header { references, capacity, data, foreign: None, source, charged, contents: AtomicU64::new(0) })
+    };
 }
 
 /// Returns a block with one reference, and whether its bytes may be other than zero.
@@ -372,6 +403,7 @@ fn allocate_charged(len: usize, charge: impl FnOnce(usize) -> Result<Charged>) -
         let renewed = unsafe { header.as_mut() };
         renewed.charged = charged;
         renewed.references.store(1, Ordering::Relaxed);
+        renewed.contents.store(0, Ordering::Relaxed);
         return Ok((header, true));
     }
     if capacity >= account::MACHINE_CHECKED_BYTES
@@ -469,6 +501,26 @@ mod tests {
         assert_eq!(view.bytes(), &[7, 0]);
         drop(view);
         assert!(buffer.bytes_mut().is_some());
+    }
+
+    #[test]
+    fn contents_are_told_apart_from_all_that_were_before() {
+        // Large enough to be recycled, so that the same memory comes back.
+        let mut buffer = Buffer::zeroed(RECYCLED_BYTES_MIN).unwrap();
+        let first = buffer.contents();
+        assert_eq!(buffer.contents(), first);
+        assert_eq!(buffer.clone().contents(), first, "a clone shows the same");
+        assert_ne!(buffer.slice(64, 64).contents(), first, "a part is not the whole");
+        buffer.bytes_mut().unwrap()[0] = 1;
+        let second = buffer.contents();
+        assert_ne!(second, first, "written in place");
+        let mut seen = vec![first, second];
+        for _ in 0..20 {
+            drop(buffer);
+            buffer = Buffer::new(RECYCLED_BYTES_MIN).unwrap();
+            assert!(!seen.contains(&buffer.contents()), "memory that is used again");
+            seen.push(buffer.contents());
+        }
     }
 
     #[test]

@@ -322,6 +322,15 @@ impl Tensor {
         }
     }
 
+    /// Returns what [`Buffer::contents`] does for the elements: equal for the same elements in the same memory only. `None` for
+    /// elements that are not plain.
+    pub fn contents(&self) -> Option<[u64; 3]> {
+        match &self.data {
+            Data::Plain(buffer) => Some(buffer.contents()),
+            _ => None,
+        }
+    }
+
     /// Returns a tensor with elements of its own.
     pub fn deep_copy(&self) -> Result<Tensor> {
         let data = match &self.data {

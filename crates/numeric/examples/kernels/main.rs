@@ -12,7 +12,7 @@ use numeric::batch_norm::{Finish, batch_norm_training, batch_norm_training_grad}
 use numeric::bias::{Channels, bias_add, bias_add_grad};
 use numeric::conv::{ConvShape, conv, conv_filter_grad, conv_input_grad};
 use numeric::elementwise::{Broadcast, BroadcastPlan, binary, binary_in_place_left, select};
-use numeric::matmul::{Epilogue, MatMulShape, Operand, matmul};
+use numeric::matmul::{Epilogue, KeptPanels, MatMulShape, Operand, matmul, matmul_with};
 use numeric::optimizer::{Adam, GradientDescent, apply_dense};
 use numeric::philox::{Philox, fill_standard_normal, fill_uniform};
 use numeric::pool::{PoolShape, avg_pool, avg_pool_grad, max_pool, max_pool_grad};
@@ -102,6 +102,8 @@ fn matmuls(bench: &Bench) {
         (49, 32, 64, Plain, Plain),
         (32, 256, 1024, Plain, Plain),
         (16, 512, 2048, Plain, Plain),
+        (128, 156, 512, Plain, Plain),
+        (128, 512, 156, Plain, Transposed),
         (128, 512, 512, Plain, Transposed),
         (1, 784, 100, Plain, Plain),
         (1, 784, 100, Plain, Transposed),
@@ -111,11 +113,16 @@ fn matmuls(bench: &Bench) {
         let (a, b) = (ramp(m * k), ramp(k * n));
         let mut out = vec![0.0f32; m * n];
         let shape = MatMulShape::new(m, k, n).stored(a_stored, b_stored);
-        bench.run(
-            &format!("matmul {m}x{k}x{n} {a_stored:?} {b_stored:?}"),
-            Work::Flops(2.0 * (m * k * n) as f64),
-            || matmul(shape, &a, &b, &mut out),
-        );
+        let flops = Work::Flops(2.0 * (m * k * n) as f64);
+        let name = format!("matmul {m}x{k}x{n} {a_stored:?} {b_stored:?}");
+        bench.run(&name, flops, || matmul(shape, &a, &b, &mut out));
+        let kept = KeptPanels::new();
+        let panels = || kept.of(shape, &b, || Some([0; 3]));
+        panels();
+        if let Some(panels) = panels() {
+            let name = format!("{name}, kept panels");
+            bench.run(&name, flops, || matmul_with(shape, &a, &b, Some(&panels), &mut out));
+        }
     }
 }
 

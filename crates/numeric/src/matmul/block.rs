@@ -3,9 +3,10 @@
 use super::kernel::{ChosenSteps, HasMicrokernel, Microkernel, Panel, RowsOfA, Segment, group_rows};
 use super::zeros::{self, Block};
 use crate::parallel::{self, SharedMut};
-use crate::scratch::with_scratch;
+use crate::scratch::{AlignedMemory, with_scratch};
 use bytemuck::Pod;
 use cpu_macros::each_level;
+use std::marker::PhantomData;
 
 /// A strided view of a matrix: element (i, j) is at `i * row_stride + j * column_stride`.
 #[derive(Clone, Copy)]
@@ -29,6 +30,36 @@ impl<'a, T> MatrixView<'a, T> {
     }
 }
 
+/// The second operand of a product.
+#[derive(Clone, Copy)]
+pub(crate) enum RightOperand<'a, T> {
+    View(MatrixView<'a, T>),
+    /// Panels of the whole matrix, of which the product takes the columns from `first_column` on.
+    Packed {
+        panels: &'a Panels<T>,
+        first_column: usize,
+    },
+}
+
+impl<'a, T: HasMicrokernel + Pod> RightOperand<'a, T> {
+    /// Returns the columns from one on, which starts a panel.
+    fn starting_at(&self, column: usize) -> RightOperand<'a, T> {
+        match *self {
+            RightOperand::View(view) => RightOperand::View(view.starting_at(0, column)),
+            RightOperand::Packed { panels, first_column } => {
+                RightOperand::Packed { panels, first_column: first_column + column }
+            }
+        }
+    }
+
+    fn is_finite(&self, depth: usize, columns: usize) -> bool {
+        match self {
+            RightOperand::View(view) => zeros::is_finite(*view, depth, columns),
+            RightOperand::Packed { panels, .. } => panels.is_finite(),
+        }
+    }
+}
+
 /// The size of a panel of B, which stays in the L1 cache while the rows of A stream past.
 const PANEL_BYTES: usize = 20 << 10;
 /// Bytes of the packed block of B.
@@ -47,7 +78,7 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     n: usize,
     k: usize,
     a: MatrixView<'_, T>,
-    b: MatrixView<'_, T>,
+    b: RightOperand<'_, T>,
     c: *mut T,
     c_row_stride: usize,
     accumulate: bool,
@@ -66,15 +97,13 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     }
     let kernel = T::microkernel();
     let element = size_of::<T>();
-    let most_depth = (PANEL_BYTES / (kernel.columns * element)).max(32);
-    let depth_blocks = k.div_ceil(most_depth);
-    let depth_step = k.div_ceil(depth_blocks);
+    let depth_step = depth_step::<T>(k, &kernel);
     let row_step = round_up((A_BLOCK_BYTES / (depth_step * element)).max(kernel.rows), kernel.rows);
-    let skip_zeros = zeros::pays(m, n, k, a, b, kernel.rows, kernel.columns);
+    let skip_zeros = zeros::pays(m, n, k, a, kernel.rows, kernel.columns, || b.is_finite(k, n));
     // A row-major A is read in place. Any other would touch one cache line per row for every step of the depth.
     let pack_a = a.column_stride != 1;
     // Packing B costs a pass over it, which does not pay for few rows.
-    let pack_b = b.column_stride != 1 || m > 2 * kernel.rows;
+    let pack_b = matches!(b, RightOperand::View(view) if view.column_stride != 1 || m > 2 * kernel.rows);
     // Where one block holds all rows, B is used once, and is packed in strips that never leave the cache.
     let one_block = m <= row_step;
     let column_step = if one_block {
@@ -82,7 +111,11 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     } else {
         round_up((B_BLOCK_BYTES / (depth_step * element)).max(kernel.columns), kernel.columns)
     };
-    let packed_columns = if pack_b { round_up(n.min(column_step), kernel.columns) } else { kernel.columns };
+    let packed_columns = match b {
+        RightOperand::Packed { .. } => 0,
+        RightOperand::View(_) if pack_b => round_up(n.min(column_step), kernel.columns),
+        RightOperand::View(_) => kernel.columns,
+    };
     let packed_rows = if pack_a { row_step.min(m) } else { 0 };
     let chosen_groups = if skip_zeros { row_step.min(m).div_ceil(kernel.rows) } else { 0 };
     with_scratch(packed_columns * depth_step, |packed_b: &mut [T]| {
@@ -108,10 +141,20 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
                         let mut rows_of_a = None;
                         for first_column in (outer_column..n.min(outer_column + outer_step)).step_by(column_step) {
                             let columns = column_step.min(n - first_column);
-                            let b = b.part(first_depth, first_column);
-                            if pack_b {
-                                pack_columns(b, depth, columns, kernel.columns, packed_b);
-                            }
+                            let mut b = match b {
+                                RightOperand::View(view) => {
+                                    let view = view.part(first_depth, first_column);
+                                    if pack_b {
+                                        pack_columns(view, depth, columns, kernel.columns, packed_b);
+                                        BlockOfB::Packed(&*packed_b)
+                                    } else {
+                                        BlockOfB::InPlace(view, &mut *packed_b)
+                                    }
+                                }
+                                RightOperand::Packed { panels, first_column: before } => {
+                                    BlockOfB::Packed(panels.block(first_depth, depth, before + first_column))
+                                }
+                            };
                             for first_row in (0..m).step_by(row_step) {
                                 let rows = row_step.min(m - first_row);
                                 let block_of_a = match rows_of_a {
@@ -127,9 +170,7 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
                                         depth,
                                         columns,
                                         block_of_a,
-                                        b,
-                                        pack_b,
-                                        packed_b,
+                                        &mut b,
                                         c.add(first_row * c_row_stride + first_column),
                                         c_row_stride,
                                         accumulate || first_depth > 0,
@@ -144,33 +185,91 @@ pub(crate) unsafe fn multiply<T: HasMicrokernel + Pod>(
     });
 }
 
+/// A block of B.
+enum BlockOfB<'a, T> {
+    /// Its panels.
+    Packed(&'a [T]),
+    /// Where it is, and room for a panel.
+    InPlace(MatrixView<'a, T>, &'a mut [T]),
+}
+
+/// Returns how many steps of the depth a block has.
+fn depth_step<T>(k: usize, kernel: &Microkernel<T>) -> usize {
+    let most = (PANEL_BYTES / (kernel.columns * size_of::<T>())).max(32);
+    k.div_ceil(k.div_ceil(most).max(1))
+}
+
+/// A whole operand B in panels, block of the depth by block.
+pub(crate) struct Panels<T> {
+    memory: AlignedMemory,
+    depth: usize,
+    /// The columns of all panels together.
+    columns: usize,
+    is_finite: bool,
+    element: PhantomData<T>,
+}
+
+impl<T: HasMicrokernel + Pod> Panels<T> {
+    /// Returns the bytes that the panels of a matrix need.
+    pub(crate) fn bytes(depth: usize, columns: usize) -> usize {
+        depth.saturating_mul(round_up(columns, T::microkernel().columns)).saturating_mul(size_of::<T>())
+    }
+
+    /// Packs a matrix into memory of [`Panels::bytes`].
+    pub(crate) fn pack(b: MatrixView<'_, T>, depth: usize, columns: usize, mut memory: AlignedMemory) -> Panels<T> {
+        b.check(depth, columns);
+        let kernel = T::microkernel();
+        let padded = round_up(columns, kernel.columns);
+        let step = depth_step(depth, &kernel).max(1);
+        let packed = memory.elements_mut(depth * padded);
+        for (first, packed) in (0..depth).step_by(step).zip(packed.chunks_mut(step * padded)) {
+            pack_columns(b.part(first, 0), step.min(depth - first), columns, kernel.columns, packed);
+        }
+        let is_finite = zeros::is_finite(b, depth, columns);
+        Panels { memory, depth, columns: padded, is_finite, element: PhantomData }
+    }
+
+    fn is_finite(&self) -> bool {
+        self.is_finite
+    }
+
+    /// Returns the panels of a block of the depth from a column on.
+    fn block(&self, first_depth: usize, depth: usize, column: usize) -> &[T] {
+        let start = first_depth * self.columns;
+        &self.memory.elements(self.depth * self.columns)[start + column * depth..start + depth * self.columns]
+    }
+
+    /// Returns the memory, for other panels.
+    pub(crate) fn into_memory(self) -> AlignedMemory {
+        self.memory
+    }
+}
+
 /// Multiplies a block of A by every panel of a block of B.
 ///
 /// # Safety
-/// As for [`multiply`]; `packed_b` has room for the block if `pack_b`, else for one panel.
+/// As for [`multiply`]; the block has the depth and at least the columns.
 unsafe fn block<T: HasMicrokernel + Pod>(
     kernel: &Microkernel<T>,
     rows: usize,
     depth: usize,
     columns: usize,
     (a, chosen): (RowsOfA<T>, Option<ChosenSteps>),
-    b: MatrixView<'_, T>,
-    pack_b: bool,
-    packed_b: &mut [T],
+    b: &mut BlockOfB<'_, T>,
     c: *mut T,
     c_row_stride: usize,
     accumulate: bool,
 ) {
     for column in (0..columns).step_by(kernel.columns) {
         let width = kernel.columns.min(columns - column);
-        let (panel, panel_row_stride) = if pack_b {
-            (packed_b[column * depth..].as_ptr(), kernel.columns)
-        } else if width == kernel.columns {
-            (b.part(0, column).data.as_ptr(), b.row_stride)
-        } else {
-            // The kernel reads full registers, so the last columns get a padded copy.
-            pack_columns(b.part(0, column), depth, width, kernel.columns, packed_b);
-            (packed_b.as_ptr(), kernel.columns)
+        let (panel, panel_row_stride) = match b {
+            BlockOfB::Packed(panels) => (panels[column * depth..][..depth * kernel.columns].as_ptr(), kernel.columns),
+            BlockOfB::InPlace(b, _) if width == kernel.columns => (b.part(0, column).data.as_ptr(), b.row_stride),
+            BlockOfB::InPlace(b, room) => {
+                // The kernel reads full registers, so the last columns get a padded copy.
+                pack_columns(b.part(0, column), depth, width, kernel.columns, room);
+                (room.as_ptr(), kernel.columns)
+            }
         };
         let arguments = Panel {
             rows,
@@ -315,13 +414,18 @@ pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
     n: usize,
     k: usize,
     a: MatrixView<'_, T>,
-    b: MatrixView<'_, T>,
+    b: RightOperand<'_, T>,
     c: &mut [T],
     accumulate: bool,
     finish: &(dyn Fn(Part<'_, T>) + Sync),
 ) {
     a.check(m, k);
-    b.check(k, n);
+    match b {
+        RightOperand::View(view) => view.check(k, n),
+        RightOperand::Packed { panels, first_column } => {
+            assert!(panels.depth == k && first_column + n <= panels.columns, "panels of another matrix");
+        }
+    }
     assert_eq!(c.len(), m * n, "the output has another size than the product");
     let plan = parallel::Plan::new(nanoseconds(m, n, k, size_of::<T>()));
     let (row_parts, column_parts) = split(m, n, k, size_of::<T>(), T::microkernel().columns, plan.threads());
@@ -344,7 +448,7 @@ pub(crate) fn multiply_parallel<T: HasMicrokernel + Pod + Send + Sync>(
                 columns,
                 k,
                 a.starting_at(first_row, 0),
-                b.starting_at(0, first_column),
+                b.starting_at(first_column),
                 part_of_c,
                 n,
                 accumulate,

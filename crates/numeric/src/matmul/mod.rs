@@ -11,6 +11,7 @@ mod block;
 mod epilogue;
 mod kernel;
 mod narrow;
+mod packed;
 mod zeros;
 
 pub use epilogue::Activation;
@@ -19,11 +20,12 @@ pub(crate) use epilogue::EpilogueElement;
 use crate::parallel;
 use crate::scratch::with_scratch;
 use block::multiply_parallel;
-pub(crate) use block::{MatrixView, multiply, pack_columns};
+pub(crate) use block::{MatrixView, Panels, RightOperand, multiply, pack_columns};
 use bytemuck::Pod;
 use half::{bf16, f16};
 pub(crate) use kernel::{HasMicrokernel, Microkernel, Panel, RowsOfA, Segment};
 use num_complex::Complex;
+pub use packed::{KEPT_BYTES_MAX, KeptPanels, PackedOperand};
 
 /// How the slice of an operand stores its matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -78,10 +80,20 @@ impl<T> Epilogue<'_, T> {
     pub const NONE: Self = Epilogue { bias: None, activation: Activation::Identity };
 }
 
+/// The panels of the second operand, if they are there.
+#[doc(hidden)]
+pub type Packed<'a, T> = Option<&'a PackedOperand<T>>;
+
 /// An element type of [`matmul`].
 pub trait MatMulElement: Pod + Send + Sync {
+    /// Whether [`KeptPanels`] keeps panels of this type.
+    const PACKS: bool = false;
     #[doc(hidden)]
-    fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self]);
+    fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], packed: Packed<'_, Self>, out: &mut [Self]);
+    #[doc(hidden)]
+    fn pack(_: MatMulShape, _: &[Self], _: Option<PackedOperand<Self>>) -> Option<PackedOperand<Self>> {
+        None
+    }
     /// Returns the complex conjugate; a real number is its own.
     fn conjugate(self) -> Self {
         self
@@ -91,13 +103,31 @@ pub trait MatMulElement: Pod + Send + Sync {
 /// An element type of [`matmul_bias_activation`].
 pub trait FusedMatMulElement: MatMulElement {
     #[doc(hidden)]
-    fn matmul_fused(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self], epilogue: Epilogue<'_, Self>);
+    fn matmul_fused(
+        shape: MatMulShape,
+        a: &[Self],
+        b: &[Self],
+        packed: Packed<'_, Self>,
+        out: &mut [Self],
+        epilogue: Epilogue<'_, Self>,
+    );
 }
 
 /// Computes `out = a × b`.
 pub fn matmul<T: MatMulElement>(shape: MatMulShape, a: &[T], b: &[T], out: &mut [T]) {
+    matmul_with(shape, a, b, None, out);
+}
+
+/// Computes `out = a × b` with the panels of `b`, if there are any.
+pub fn matmul_with<T: MatMulElement>(
+    shape: MatMulShape,
+    a: &[T],
+    b: &[T],
+    packed: Option<&PackedOperand<T>>,
+    out: &mut [T],
+) {
     check_lengths(shape, a, b, out);
-    T::matmul(shape, a, b, out);
+    T::matmul(shape, a, b, packed, out);
 }
 
 /// Computes `out = activation(a × b + bias)`, with one bias for each column of the result.
@@ -108,11 +138,23 @@ pub fn matmul_bias_activation<T: FusedMatMulElement>(
     out: &mut [T],
     epilogue: Epilogue<'_, T>,
 ) {
+    matmul_bias_activation_with(shape, a, b, None, out, epilogue);
+}
+
+/// As [`matmul_bias_activation`], with the panels of `b`, if there are any.
+pub fn matmul_bias_activation_with<T: FusedMatMulElement>(
+    shape: MatMulShape,
+    a: &[T],
+    b: &[T],
+    packed: Option<&PackedOperand<T>>,
+    out: &mut [T],
+    epilogue: Epilogue<'_, T>,
+) {
     check_lengths(shape, a, b, out);
     if let Some(bias) = epilogue.bias {
         assert_eq!(bias.len(), shape.n, "the bias has another length than the rows of the product");
     }
-    T::matmul_fused(shape, a, b, out, epilogue);
+    T::matmul_fused(shape, a, b, packed, out, epilogue);
 }
 
 /// Computes a product for each item of a batch. `a_item` and `b_item` map an item of the output to the matrix of each operand,
@@ -159,6 +201,7 @@ fn matmul_with_kernel<T: HasMicrokernel + MatMulElement>(
     shape: MatMulShape,
     a: &[T],
     b: &[T],
+    packed: Packed<'_, T>,
     out: &mut [T],
     finish: &(dyn Fn(block::Part<'_, T>) + Sync),
 ) -> bool {
@@ -170,9 +213,10 @@ fn matmul_with_kernel<T: HasMicrokernel + MatMulElement>(
         Operand::Plain => MatrixView { data: a, row_stride: k, column_stride: 1 },
         Operand::Transposed | Operand::Adjoint => MatrixView { data: a, row_stride: 1, column_stride: m },
     };
-    let b = match shape.b {
-        Operand::Plain => MatrixView { data: b, row_stride: n, column_stride: 1 },
-        Operand::Transposed | Operand::Adjoint => MatrixView { data: b, row_stride: 1, column_stride: k },
+    let b = match (packed, shape.b) {
+        (Some(packed), _) => RightOperand::Packed { panels: &packed.panels, first_column: 0 },
+        (None, Operand::Plain) => RightOperand::View(MatrixView { data: b, row_stride: n, column_stride: 1 }),
+        (None, _) => RightOperand::View(MatrixView { data: b, row_stride: 1, column_stride: k }),
     };
     multiply_parallel(m, n, k, a, b, out, false, finish);
     true
@@ -181,8 +225,16 @@ fn matmul_with_kernel<T: HasMicrokernel + MatMulElement>(
 macro_rules! impl_real {
     ($($scalar:ty),*) => {$(
         impl MatMulElement for $scalar {
-            fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self]) {
-                matmul_with_kernel(shape, a, b, out, &|_| ());
+            const PACKS: bool = true;
+            fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], packed: Packed<'_, Self>, out: &mut [Self]) {
+                matmul_with_kernel(shape, a, b, packed, out, &|_| ());
+            }
+            fn pack(
+                shape: MatMulShape,
+                b: &[Self],
+                before: Option<PackedOperand<Self>>,
+            ) -> Option<PackedOperand<Self>> {
+                packed::pack(shape, b, before)
             }
         }
     )*};
@@ -192,10 +244,10 @@ impl_real!(f32, f64, i32, i64);
 macro_rules! impl_complex {
     ($($scalar:ty),*) => {$(
         impl MatMulElement for $scalar {
-            fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self]) {
+            fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], _: Packed<'_, Self>, out: &mut [Self]) {
                 // An adjoint operand is conjugated in a copy; the product itself only transposes.
                 conjugated(shape.a, a, |a| conjugated(shape.b, b, |b| {
-                    matmul_with_kernel(shape, a, b, out, &|_| ());
+                    matmul_with_kernel(shape, a, b, None, out, &|_| ());
                 }));
             }
             fn conjugate(self) -> Self {
@@ -221,12 +273,19 @@ fn conjugated<T: MatMulElement, R>(operand: Operand, data: &[T], body: impl FnOn
 macro_rules! impl_half {
     ($($scalar:ty),*) => {$(
         impl MatMulElement for $scalar {
-            fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self]) {
-                Self::matmul_fused(shape, a, b, out, Epilogue::NONE);
+            fn matmul(shape: MatMulShape, a: &[Self], b: &[Self], _: Packed<'_, Self>, out: &mut [Self]) {
+                Self::matmul_fused(shape, a, b, None, out, Epilogue::NONE);
             }
         }
         impl FusedMatMulElement for $scalar {
-            fn matmul_fused(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self], epilogue: Epilogue<'_, Self>) {
+            fn matmul_fused(
+                shape: MatMulShape,
+                a: &[Self],
+                b: &[Self],
+                _: Packed<'_, Self>,
+                out: &mut [Self],
+                epilogue: Epilogue<'_, Self>,
+            ) {
                 with_scratch(a.len() + b.len() + out.len() + shape.n, |wide: &mut [f32]| {
                     let (wide_a, wide) = wide.split_at_mut(a.len());
                     let (wide_b, wide) = wide.split_at_mut(b.len());
@@ -237,7 +296,8 @@ macro_rules! impl_half {
                         widen(bias, wide_bias);
                     }
                     let bias = epilogue.bias.map(|_| &*wide_bias);
-                    f32::matmul_fused(shape, wide_a, wide_b, wide_out, Epilogue { bias, activation: epilogue.activation });
+                    let epilogue = Epilogue { bias, activation: epilogue.activation };
+                    f32::matmul_fused(shape, wide_a, wide_b, None, wide_out, epilogue);
                     for (to, &from) in out.iter_mut().zip(wide_out.iter()) {
                         *to = <$scalar>::from_f32(from);
                     }
@@ -257,12 +317,19 @@ fn widen<T: Copy + Into<f32>>(from: &[T], to: &mut [f32]) {
 macro_rules! impl_fused {
     ($($scalar:ty),*) => {$(
         impl FusedMatMulElement for $scalar {
-            fn matmul_fused(shape: MatMulShape, a: &[Self], b: &[Self], out: &mut [Self], epilogue: Epilogue<'_, Self>) {
+            fn matmul_fused(
+                shape: MatMulShape,
+                a: &[Self],
+                b: &[Self],
+                packed: Packed<'_, Self>,
+                out: &mut [Self],
+                epilogue: Epilogue<'_, Self>,
+            ) {
                 let finish = |mut part: block::Part<'_, $scalar>| {
                     let first_column = part.first_column;
                     part.for_each_row(|row| <$scalar>::apply(&epilogue, first_column, row));
                 };
-                let finished = matmul_with_kernel(shape, a, b, out, &finish);
+                let finished = matmul_with_kernel(shape, a, b, packed, out, &finish);
                 if !finished && shape.n > 0 {
                     for row in out.chunks_exact_mut(shape.n) {
                         <$scalar>::apply(&epilogue, 0, row);

@@ -5,6 +5,41 @@ use super::{MatMulElement, MatMulShape, Operand};
 use crate::parallel::{self, SharedMut};
 use cpu_macros::each_level;
 
+/// The ways of products that are narrow.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// A few rows times a row-major matrix.
+    Rows,
+    /// A column-major matrix times a column.
+    Column,
+    /// Dot products: both operands have their depth contiguous, and one of them is narrow.
+    Dots,
+}
+
+impl Way {
+    fn of(shape: MatMulShape) -> Option<Way> {
+        let MatMulShape { m, k, n, .. } = shape;
+        let a_is_plain = shape.a == Operand::Plain || m == 1 || k == 1;
+        let b_is_transposed = shape.b != Operand::Plain || n == 1 || k == 1;
+        if m * n == 0 || k == 0 {
+            None
+        } else if m <= 2 && a_is_plain && shape.b == Operand::Plain && n > 1 {
+            Some(Way::Rows)
+        } else if n == 1 && shape.a != Operand::Plain && m > 1 {
+            Some(Way::Column)
+        } else if a_is_plain && b_is_transposed && (n <= 2 || m <= 8) {
+            Some(Way::Dots)
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns whether a product is narrow.
+pub(super) fn is_narrow(shape: MatMulShape) -> bool {
+    Way::of(shape).is_some()
+}
+
 /// Computes the product if it is narrow, and returns whether it was.
 pub(super) fn matmul_narrow<T: HasMicrokernel + MatMulElement>(
     shape: MatMulShape,
@@ -13,39 +48,33 @@ pub(super) fn matmul_narrow<T: HasMicrokernel + MatMulElement>(
     out: &mut [T],
 ) -> bool {
     let MatMulShape { m, k, n, .. } = shape;
-    let a_is_plain = shape.a == Operand::Plain || m == 1 || k == 1;
-    let b_is_transposed = shape.b != Operand::Plain || n == 1 || k == 1;
-    if m * n == 0 || k == 0 {
-        return false;
-    }
     let nanoseconds_per_element = k as f64 * size_of::<T>() as f64 / 32.0;
-    if m <= 2 && a_is_plain && shape.b == Operand::Plain && n > 1 {
-        // Each thread computes some columns of every row.
-        let out = SharedMut::new(out);
-        parallel::for_each_chunk(n, m as f64 * nanoseconds_per_element, |columns| {
-            for row in 0..m {
-                // SAFETY: column ranges are disjoint.
-                let part = unsafe { out.slice(row * n + columns.start, columns.len()) };
-                row_times_matrix(&a[row * k..][..k], &b[columns.start..], n, part);
-            }
-        });
-        return true;
+    match Way::of(shape) {
+        None => return false,
+        Some(Way::Rows) => {
+            // Each thread computes some columns of every row.
+            let out = SharedMut::new(out);
+            parallel::for_each_chunk(n, m as f64 * nanoseconds_per_element, |columns| {
+                for row in 0..m {
+                    // SAFETY: column ranges are disjoint.
+                    let part = unsafe { out.slice(row * n + columns.start, columns.len()) };
+                    row_times_matrix(&a[row * k..][..k], &b[columns.start..], n, part);
+                }
+            });
+        }
+        Some(Way::Column) => {
+            // The transposed problem: one row times a row-major matrix.
+            parallel::for_each_chunk_mut(out, 1, nanoseconds_per_element, |first, part| {
+                row_times_matrix(b, &a[first..], m, part);
+            });
+        }
+        Some(Way::Dots) => {
+            parallel::for_each_chunk_mut(out, 1, nanoseconds_per_element, |first, part| {
+                dot_products(first, a, b, k, n, part);
+            });
+        }
     }
-    if n == 1 && shape.a != Operand::Plain && m > 1 {
-        // The transposed problem: one row times a row-major matrix.
-        parallel::for_each_chunk_mut(out, 1, nanoseconds_per_element, |first, part| {
-            row_times_matrix(b, &a[first..], m, part);
-        });
-        return true;
-    }
-    // Both operands have their depth contiguous, and one of them is narrow.
-    if a_is_plain && b_is_transposed && (n <= 2 || m <= 8) {
-        parallel::for_each_chunk_mut(out, 1, nanoseconds_per_element, |first, part| {
-            dot_products(first, a, b, k, n, part);
-        });
-        return true;
-    }
-    false
+    true
 }
 
 /// Computes `out = row × matrix` for a row-major matrix with the given stride.

@@ -26,15 +26,15 @@ pub(super) fn pays<T: HasMicrokernel + Pod>(
     n: usize,
     k: usize,
     a: MatrixView<'_, T>,
-    b: MatrixView<'_, T>,
     group: usize,
     panel_columns: usize,
+    b_is_finite: impl FnOnce() -> bool,
 ) -> bool {
     m >= group
         && n >= LEAST_PANELS * panel_columns
         && m.saturating_mul(n).saturating_mul(k) >= LEAST_MULTIPLICATIONS
         && has_many_zeros(a, m, k, group)
-        && is_finite(b, k, n)
+        && b_is_finite()
 }
 
 /// Samples steps all over the matrix, and returns whether at least a quarter of them have only zeros.
@@ -53,7 +53,8 @@ fn has_many_zeros<T: HasMicrokernel>(a: MatrixView<'_, T>, m: usize, k: usize, g
     4 * zeros >= groups * steps
 }
 
-fn is_finite<T: HasMicrokernel + Pod>(b: MatrixView<'_, T>, depth: usize, columns: usize) -> bool {
+/// Returns whether a matrix, whose lines are contiguous, has only finite numbers.
+pub(super) fn is_finite<T: HasMicrokernel + Pod>(b: MatrixView<'_, T>, depth: usize, columns: usize) -> bool {
     let (lines, len, line_stride) = match (b.column_stride, b.row_stride) {
         (1, row_stride) => (depth, columns, row_stride),
         (column_stride, 1) => (columns, depth, column_stride),

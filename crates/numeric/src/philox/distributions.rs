@@ -6,7 +6,7 @@ use cpu_macros::each_level;
 use half::{bf16, f16};
 
 /// Samples that are generated side by side.
-const LANES: usize = 8;
+const LANES: usize = 16;
 
 /// A floating-point type with random numbers.
 pub trait RandomFloat: Copy + Send + Sync {
@@ -83,32 +83,42 @@ fn fill<T: Copy + Send>(
         let start = range.start * group;
         // SAFETY: ranges of groups are disjoint.
         let out = unsafe { out.slice(start, (range.end * group).min(len) - start) };
-        fill_groups(philox, range.start as u64, out, group, &of_sample);
+        let first = range.start as u64;
+        match group {
+            2 => fill_groups::<T, _, 2>(philox, first, out, &of_sample),
+            _ => fill_groups::<T, _, 4>(philox, first, out, &of_sample),
+        }
     });
 }
 
 #[each_level]
-fn fill_groups<T: Copy, F: Fn([u32; WORDS], &mut [T])>(
+fn fill_groups<T: Copy, F: Fn([u32; WORDS], &mut [T]), const GROUP: usize>(
     philox: Philox,
     first: u64,
     out: &mut [T],
-    group: usize,
     of_sample: &F,
 ) {
     let mut ahead = first;
-    for block in out.chunks_mut(group * LANES) {
+    for block in out.chunks_mut(GROUP * LANES) {
         let samples = philox.samples::<LANES>(ahead);
         ahead = ahead.wrapping_add(LANES as u64);
-        for (lane, out) in block.chunks_mut(group).enumerate() {
-            let sample = samples.map(|word| word[lane]);
-            if out.len() == group {
-                of_sample(sample, out);
-            } else if let Some(&any) = out.first() {
-                // A group has at most `WORDS` outputs.
-                let mut whole = [any; WORDS];
-                of_sample(sample, &mut whole[..group]);
-                out.copy_from_slice(&whole[..out.len()]);
+        let sample = |lane: usize| [samples[0][lane], samples[1][lane], samples[2][lane], samples[3][lane]];
+        let (groups, rest) = block.as_chunks_mut::<GROUP>();
+        if groups.len() == LANES {
+            // A loop of constant length over arrays, which the compiler vectorises.
+            for lane in 0..LANES {
+                of_sample(sample(lane), &mut groups[lane]);
             }
+            continue;
+        }
+        let whole_groups = groups.len();
+        for (lane, group) in groups.iter_mut().enumerate() {
+            of_sample(sample(lane), group);
+        }
+        if let Some(&any) = rest.first() {
+            let mut whole = [any; GROUP];
+            of_sample(sample(whole_groups), &mut whole);
+            rest.copy_from_slice(&whole[..rest.len()]);
         }
     }
 }

@@ -115,23 +115,35 @@ impl Philox {
     }
 }
 
-/// Computes the ten rounds for `N` counters side by side.
+/// Computes the ten rounds for `N` counters side by side. Words are the low halves of 64 bits, as the processors' vector
+/// multiplications take them, so that nothing is widened or packed in between.
 #[inline(always)]
-fn rounds<const N: usize>(mut words: [[u32; N]; WORDS], mut key: [u32; 2]) -> [[u32; N]; WORDS] {
-    const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
+fn rounds<const N: usize>(words: [[u32; N]; WORDS], mut key: [u32; 2]) -> [[u32; N]; WORDS] {
+    const MULTIPLIERS: [u64; 2] = [0xd251_1f53, 0xcd9e_8d57];
     const KEY_STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-    for _ in 0..10 {
-        let mut next = [[0; N]; WORDS];
+    const LOW: u64 = 0xffff_ffff;
+    let mut wide = [[0u64; N]; WORDS];
+    for word in 0..WORDS {
         for lane in 0..N {
-            let first = u64::from(MULTIPLIERS[0]) * u64::from(words[0][lane]);
-            let second = u64::from(MULTIPLIERS[1]) * u64::from(words[2][lane]);
-            next[0][lane] = (second >> 32) as u32 ^ words[1][lane] ^ key[0];
-            next[1][lane] = second as u32;
-            next[2][lane] = (first >> 32) as u32 ^ words[3][lane] ^ key[1];
-            next[3][lane] = first as u32;
+            wide[word][lane] = u64::from(words[word][lane]);
         }
-        words = next;
+    }
+    for _ in 0..10 {
+        for lane in 0..N {
+            let first = MULTIPLIERS[0] * (wide[0][lane] & LOW);
+            let second = MULTIPLIERS[1] * (wide[2][lane] & LOW);
+            wide[0][lane] = (second >> 32) ^ wide[1][lane] ^ u64::from(key[0]);
+            wide[1][lane] = second;
+            wide[2][lane] = (first >> 32) ^ wide[3][lane] ^ u64::from(key[1]);
+            wide[3][lane] = first;
+        }
         key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
+    }
+    let mut words = [[0; N]; WORDS];
+    for word in 0..WORDS {
+        for lane in 0..N {
+            words[word][lane] = wide[word][lane] as u32;
+        }
     }
     words
 }

@@ -1,6 +1,6 @@
 //! Average pooling and its gradient. Only elements inside the input count.
 
-use super::PoolShape;
+use super::{PoolShape, Under, for_blocks};
 use crate::float::{Float, WideFloat};
 use crate::simd::MulAdd;
 use cpu_macros::each_level;
@@ -15,7 +15,6 @@ pub fn avg_pool<T: Float>(shape: &PoolShape, input: &[T], out: &mut [T]) {
 pub fn avg_pool_grad<T: Float>(shape: &PoolShape, gradient: &[T], out: &mut [T]) {
     shape.check(out.len(), gradient.len());
     shape.for_each_image(out, |example, image| {
-        image.fill(T::default());
         let gradient = &gradient[example * shape.out_image_len()..][..shape.out_image_len()];
         grad_of_image(shape, gradient, image);
     });
@@ -24,29 +23,42 @@ pub fn avg_pool_grad<T: Float>(shape: &PoolShape, gradient: &[T], out: &mut [T])
 #[each_level]
 fn mean_pixels<T: Float>(shape: &PoolShape, input: &[T], first: usize, pixels: &mut [T]) {
     let pixels_per_image: usize = shape.output.iter().product();
-    let mut sums = vec![T::Wide::ZERO; shape.channels];
     for (offset, out) in pixels.chunks_exact_mut(shape.channels).enumerate() {
         let index = first + offset;
         let image = &input[index / pixels_per_image * shape.in_image_len()..][..shape.in_image_len()];
-        sums.fill(T::Wide::ZERO);
-        shape.for_each_under(index, |at| {
-            for (sum, &value) in sums.iter_mut().zip(&image[at..]) {
-                *sum = sum.plus(value.widen());
+        let under = shape.under(index);
+        let count = T::Wide::of(under.count() as f64);
+        for_blocks!(out.len(), mean_of(&under, count, image, out));
+    }
+}
+
+/// Writes the means of a window, for `LANES` channels.
+#[inline(always)]
+fn mean_of<T: Float, const LANES: usize>(channel: usize, under: &Under, count: T::Wide, image: &[T], out: &mut [T]) {
+    let mut sums = [T::Wide::ZERO; LANES];
+    under.for_each(
+        #[inline(always)]
+        |at| {
+            let values = &image[at + channel..at + channel + LANES];
+            for lane in 0..LANES {
+                sums[lane] = sums[lane].plus(values[lane].widen());
             }
-        });
-        let count = T::Wide::of(shape.count_under(index) as f64);
-        for (out, &sum) in out.iter_mut().zip(&sums) {
-            *out = T::narrow(sum / count);
-        }
+        },
+    );
+    let out = &mut out[channel..channel + LANES];
+    for lane in 0..LANES {
+        out[lane] = T::narrow(sums[lane] / count);
     }
 }
 
 #[each_level]
 fn grad_of_image<T: Float>(shape: &PoolShape, gradient: &[T], out: &mut [T]) {
     let channels = shape.channels;
+    out.fill(T::default());
     for (index, gradient) in gradient.chunks_exact(channels).enumerate() {
-        let share = T::Wide::of(1.0) / T::Wide::of(shape.count_under(index) as f64);
-        shape.for_each_under(index, |at| {
+        let under = shape.under(index);
+        let share = T::Wide::of(1.0) / T::Wide::of(under.count() as f64);
+        under.for_each(|at| {
             for (out, &gradient) in out[at..at + channels].iter_mut().zip(gradient) {
                 *out = T::narrow(out.widen() + gradient.widen() * share);
             }

@@ -1,6 +1,6 @@
 //! Maximum pooling, the positions of the maxima, and gradients through them.
 
-use super::PoolShape;
+use super::{PoolShape, Under, for_blocks};
 use crate::parallel::{self, SharedMut};
 use crate::scratch::with_scratch;
 use bytemuck::Pod;
@@ -92,13 +92,10 @@ pub fn max_pool_grad<T: PoolElement>(shape: &PoolShape, input: &[T], gradient: &
     shape.check(input.len(), gradient.len());
     assert_eq!(out.len(), input.len(), "the gradient of the input has another size than the input");
     shape.for_each_image(out, |example, image| {
-        image.fill(T::ZERO);
         let input = &input[example * shape.in_image_len()..][..shape.in_image_len()];
         let gradient = &gradient[example * shape.out_image_len()..][..shape.out_image_len()];
-        with_scratch(shape.channels, |best: &mut [T]| {
-            with_scratch(shape.channels, |tap: &mut [u32]| {
-                grad_of_image(shape, input, gradient, image, best, tap);
-            });
+        with_scratch(shape.output[2] * shape.channels, |winners: &mut [u32]| {
+            grad_of_image(shape, input, gradient, image, winners);
         });
     });
 }
@@ -122,13 +119,33 @@ fn max_pixels<T: PoolElement>(shape: &PoolShape, input: &[T], first: usize, pixe
     for (offset, out) in pixels.chunks_exact_mut(shape.channels).enumerate() {
         let index = first + offset;
         let image = &input[index / pixels_per_image * shape.in_image_len()..][..shape.in_image_len()];
-        out.fill(T::LOWEST);
-        shape.for_each_under(index, |at| {
-            let values = &image[at..at + out.len()];
-            for (out, &value) in out.iter_mut().zip(values) {
-                *out = if value > *out { value } else { *out };
+        let under = shape.under(index);
+        for_blocks!(out.len(), largest_of(&under, image, out));
+    }
+}
+
+/// Writes the largest elements of a window, for `LANES` channels.
+#[inline(always)]
+fn largest_of<T: PoolElement, const LANES: usize>(channel: usize, under: &Under, image: &[T], out: &mut [T]) {
+    let mut best = [T::LOWEST; LANES];
+    under.for_each(
+        #[inline(always)]
+        |at| {
+            let values = block_of::<T, LANES>(&image[at + channel..]);
+            for lane in 0..LANES {
+                best[lane] = if values[lane] > best[lane] { values[lane] } else { best[lane] };
             }
-        });
+        },
+    );
+    out[channel..channel + LANES].copy_from_slice(&best);
+}
+
+/// Returns the first elements of a slice.
+#[inline(always)]
+fn block_of<T: Copy, const LANES: usize>(values: &[T]) -> [T; LANES] {
+    match values.first_chunk() {
+        Some(block) => *block,
+        None => panic!("a window reaches out of the input"),
     }
 }
 
@@ -142,7 +159,7 @@ fn find_first_largest<T: PoolElement>(
 ) {
     best.fill(T::LOWEST);
     positions.fill(-1);
-    shape.for_each_under(index, |at| {
+    shape.under(index).for_each(|at| {
         for channel in 0..shape.channels {
             let value = image[at + channel];
             if positions[channel] < 0 || value > best[channel] {
@@ -153,39 +170,106 @@ fn find_first_largest<T: PoolElement>(
     });
 }
 
-/// Adds the gradient of one image: finds the largest tap of each window, then adds to that tap only.
+/// Writes the gradient of one image. `winners` has room for a line of windows.
+///
+/// Each line is searched before anything is written: a load that follows a store to the same place in another page waits for it,
+/// and where both tensors start at the same place in their pages, every window would wait for an earlier one.
 #[each_level]
-fn grad_of_image<T: PoolElement>(
-    shape: &PoolShape,
-    input: &[T],
+fn grad_of_image<T: PoolElement>(shape: &PoolShape, input: &[T], gradient: &[T], out: &mut [T], winners: &mut [u32]) {
+    // Where windows neither overlap nor leave anything out, each of them writes its pixels once.
+    let writes = shape.is_partition();
+    if !writes {
+        out.fill(T::ZERO);
+    }
+    let channels = shape.channels;
+    let columns = shape.output[2];
+    for (line, gradient) in gradient.chunks_exact(columns * channels).enumerate() {
+        for (column, winners) in winners.chunks_exact_mut(channels).enumerate() {
+            let under = shape.under(line * columns + column);
+            for_blocks!(channels, first_largest(&under, input, winners));
+        }
+        for (column, winners) in winners.chunks_exact(channels).enumerate() {
+            let under = shape.under(line * columns + column);
+            let gradient = &gradient[column * channels..][..channels];
+            if writes {
+                for_blocks!(channels, write_grad(&under, winners, gradient, out));
+            } else {
+                for_blocks!(channels, add_grad(&under, winners, gradient, out));
+            }
+        }
+    }
+}
+
+/// Finds the first largest tap of a window, for `LANES` channels. The search starts with the first tap, even if that is NaN.
+#[inline(always)]
+fn first_largest<T: PoolElement, const LANES: usize>(channel: usize, under: &Under, input: &[T], winners: &mut [u32]) {
+    let mut winner = [0u32; LANES];
+    if let Some(first) = under.first() {
+        let mut best = block_of::<T, LANES>(&input[first + channel..]);
+        let mut tap = 0u32;
+        under.for_each(
+            #[inline(always)]
+            |at| {
+                let values = block_of::<T, LANES>(&input[at + channel..]);
+                for lane in 0..LANES {
+                    winner[lane] = if values[lane] > best[lane] { tap } else { winner[lane] };
+                    best[lane] = if values[lane] > best[lane] { values[lane] } else { best[lane] };
+                }
+                tap += 1;
+            },
+        );
+    }
+    winners[channel..channel + LANES].copy_from_slice(&winner);
+}
+
+/// Writes the gradient at the first largest tap of a window, and zero at the others.
+#[inline(always)]
+fn write_grad<T: PoolElement, const LANES: usize>(
+    channel: usize,
+    under: &Under,
+    winners: &[u32],
     gradient: &[T],
     out: &mut [T],
-    best: &mut [T],
-    winner: &mut [u32],
 ) {
-    let channels = shape.channels;
-    for (index, gradient) in gradient.chunks_exact(channels).enumerate() {
-        let mut tap = 0u32;
-        shape.for_each_under(index, |at| {
-            let values = &input[at..at + channels];
-            if tap == 0 {
-                best.copy_from_slice(values);
-                winner.fill(0);
-            } else {
-                for ((best, winner), &value) in best.iter_mut().zip(winner.iter_mut()).zip(values) {
-                    let larger = value > *best;
-                    *best = if larger { value } else { *best };
-                    *winner = if larger { tap } else { *winner };
-                }
+    let winner = block_of::<u32, LANES>(&winners[channel..]);
+    let gradient = block_of::<T, LANES>(&gradient[channel..]);
+    let mut tap = 0u32;
+    under.for_each(
+        #[inline(always)]
+        |at| {
+            let mut values = [T::ZERO; LANES];
+            for lane in 0..LANES {
+                // The sum, so that a negative zero becomes one without a sign, as where windows overlap.
+                values[lane] = T::ZERO.plus(if winner[lane] == tap { gradient[lane] } else { T::ZERO });
             }
+            out[at + channel..at + channel + LANES].copy_from_slice(&values);
             tap += 1;
-        });
-        tap = 0;
-        shape.for_each_under(index, |at| {
-            for ((out, &winner), &gradient) in out[at..at + channels].iter_mut().zip(winner.iter()).zip(gradient) {
-                *out = out.plus(if winner == tap { gradient } else { T::ZERO });
+        },
+    );
+}
+
+/// Adds the gradient to the first largest tap of a window.
+#[inline(always)]
+fn add_grad<T: PoolElement, const LANES: usize>(
+    channel: usize,
+    under: &Under,
+    winners: &[u32],
+    gradient: &[T],
+    out: &mut [T],
+) {
+    let winner = block_of::<u32, LANES>(&winners[channel..]);
+    let gradient = block_of::<T, LANES>(&gradient[channel..]);
+    let mut tap = 0u32;
+    under.for_each(
+        #[inline(always)]
+        |at| {
+            let own = &mut out[at + channel..at + channel + LANES];
+            let mut values = block_of::<T, LANES>(own);
+            for lane in 0..LANES {
+                values[lane] = values[lane].plus(if winner[lane] == tap { gradient[lane] } else { T::ZERO });
             }
+            own.copy_from_slice(&values);
             tap += 1;
-        });
-    }
+        },
+    );
 }

@@ -85,39 +85,31 @@ impl PoolShape {
 
     /// Returns the part of the window at `output` that lies inside the input, on one axis.
     #[inline(always)]
-    fn inside(&self, axis: usize, output: usize) -> std::ops::Range<usize> {
+    fn inside(&self, axis: usize, output: usize) -> [usize; 2] {
         let start = output * self.strides[axis];
         let end = (start + self.window[axis]).saturating_sub(self.pad_before[axis]).min(self.input[axis]);
-        start.saturating_sub(self.pad_before[axis]).min(end)..end
+        [start.saturating_sub(self.pad_before[axis]).min(end), end]
     }
 
-    /// Calls `body` with the offset in its image of each pixel under the window of output pixel `index`, in order.
+    /// Returns the pixels under the window of output pixel `index`.
     #[inline(always)]
-    fn for_each_under(&self, index: usize, mut body: impl FnMut(usize)) {
-        let [z, y, x] = self.cell(index);
-        for at_z in self.inside(0, z) {
-            for at_y in self.inside(1, y) {
-                for at_x in self.inside(2, x) {
-                    body(((at_z * self.input[1] + at_y) * self.input[2] + at_x) * self.channels);
-                }
-            }
+    fn under(&self, index: usize) -> Under {
+        let row = index / self.output[2];
+        let [z, y, x] = [row / self.output[1] % self.output[0], row % self.output[1], index % self.output[2]];
+        Under {
+            inside: [self.inside(0, z), self.inside(1, y), self.inside(2, x)],
+            rows: self.input[1],
+            columns: self.input[2],
+            channels: self.channels,
         }
     }
 
-    /// Returns the number of pixels under the window of output pixel `index`.
-    #[inline(always)]
-    fn count_under(&self, index: usize) -> usize {
-        let cell = self.cell(index);
-        (0..3).map(|axis| self.inside(axis, cell[axis]).len()).product()
-    }
-
-    #[inline(always)]
-    fn cell(&self, index: usize) -> [usize; 3] {
-        [
-            index / (self.output[1] * self.output[2]) % self.output[0],
-            index / self.output[2] % self.output[1],
-            index % self.output[2],
-        ]
+    /// Returns whether each pixel of the input is under exactly one window.
+    fn is_partition(&self) -> bool {
+        (0..3).all(|axis| {
+            let covered = (self.output[axis] * self.strides[axis]).saturating_sub(self.pad_before[axis]);
+            self.strides[axis] == self.window[axis] && covered >= self.input[axis]
+        })
     }
 
     /// Runs `body(first output pixel, pixels)` over the output.
@@ -127,7 +119,7 @@ impl PoolShape {
         }
     }
 
-    /// Runs `body(example, image)` over gradients of the input, which `body` must zero first.
+    /// Runs `body(example, image)` over gradients of the input, which `body` must write whole.
     fn for_each_image<T: Send>(&self, out: &mut [T], body: impl Fn(usize, &mut [T]) + Sync) {
         if out.is_empty() {
             return;
@@ -141,6 +133,68 @@ impl PoolShape {
         });
     }
 }
+
+/// The pixels of an image under one window.
+#[derive(Clone, Copy)]
+struct Under {
+    /// Where they start and end on each axis.
+    inside: [[usize; 2]; 3],
+    rows: usize,
+    columns: usize,
+    channels: usize,
+}
+
+impl Under {
+    /// Calls `body` with the offset in its image of each pixel, in order.
+    #[inline(always)]
+    fn for_each(&self, mut body: impl FnMut(usize)) {
+        let [depth, rows, columns] = self.inside;
+        for z in depth[0]..depth[1] {
+            for y in rows[0]..rows[1] {
+                let row = (z * self.rows + y) * self.columns;
+                for x in columns[0]..columns[1] {
+                    body((row + x) * self.channels);
+                }
+            }
+        }
+    }
+
+    /// Returns the offset in its image of the first pixel, if there is one.
+    #[inline(always)]
+    fn first(&self) -> Option<usize> {
+        let [depth, rows, columns] = self.inside;
+        let first = ((depth[0] * self.rows + rows[0]) * self.columns + columns[0]) * self.channels;
+        (self.count() > 0).then_some(first)
+    }
+
+    /// Returns the number of pixels.
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.inside.iter().map(|[start, end]| end - start).product()
+    }
+}
+
+/// Calls an inlined function with the first of each block of channels. The blocks' lengths are constants, so that what is computed for
+/// one stays in registers while a window is read.
+macro_rules! for_blocks {
+    ($channels:expr, $block:ident($($argument:expr),*)) => {{
+        let channels: usize = $channels;
+        let mut channel = 0;
+        while channel + 32 <= channels {
+            $block::<_, 32>(channel, $($argument),*);
+            channel += 32;
+        }
+        while channel + 8 <= channels {
+            $block::<_, 8>(channel, $($argument),*);
+            channel += 8;
+        }
+        while channel < channels {
+            $block::<_, 1>(channel, $($argument),*);
+            channel += 1;
+        }
+    }};
+}
+use for_blocks;
 
 #[cfg(test)]
 mod tests;

@@ -198,12 +198,15 @@ fn erfc_of_positive(x: f64) -> f64 {
 pub fn pow(x: f32, y: f32) -> f32 {
     let magnitude = double::exp(f64::from(y) * double::log(f64::from(x.abs()))) as f32;
     let magnitude = if x.abs() == 1.0 && !y.is_nan() { 1.0 } else { magnitude };
-    // Every float of 2²⁴ and more is an even integer.
-    let fits = y.abs() < 16_777_216.0;
-    let integer = if fits { y as i32 } else { 0 };
-    let is_integer = !fits || integer as f32 == y;
-    let is_odd = fits && is_integer && integer & 1 == 1;
-    let signed = if x.is_sign_negative() && is_odd { -magnitude } else { magnitude };
+    // Adding 2²³ rounds to an integer; every float of that size is one, and every float of 2²⁴ and more is even. No conversion to
+    // integers, which would have to be checked lane by lane.
+    const ROUND_MAGNITUDE: f32 = 8_388_608.0;
+    let size = y.abs();
+    let half = 0.5 * size;
+    let is_integer = size >= ROUND_MAGNITUDE || (size + ROUND_MAGNITUDE) - ROUND_MAGNITUDE == size;
+    let is_half_integer = half >= ROUND_MAGNITUDE || (half + ROUND_MAGNITUDE) - ROUND_MAGNITUDE == half;
+    let is_odd = is_integer & !is_half_integer;
+    let signed = if x.is_sign_negative() & is_odd { -magnitude } else { magnitude };
     let is_undefined = x < 0.0 && x > f32::NEG_INFINITY && !is_integer;
     let result = if is_undefined { f32::NAN } else { signed };
     if y == 0.0 || x == 1.0 { 1.0 } else { result }

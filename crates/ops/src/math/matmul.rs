@@ -8,7 +8,7 @@ use kernel::{
 };
 use num_traits::AsPrimitive;
 use numeric::elementwise::BroadcastPlan;
-use numeric::matmul::{self as product, MatMulElement, MatMulShape, Operand};
+use numeric::matmul::{self as product, KeptPanels, MatMulElement, MatMulShape, Operand};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use tensor::{Complex32, Complex64, DType, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
@@ -314,7 +314,8 @@ fn batch_matmul_v2_gradient(args: &GradientArgs<'_>) -> Gradients {
 struct MatMul<T> {
     transpose_a: bool,
     transpose_b: bool,
-    element: PhantomData<fn(T)>,
+    /// The panels of weights that stay the same, as in the iterations of a loop.
+    panels: KeptPanels<T>,
 }
 
 const fn matmul_kernel<T: Element + MatMulElement>() -> KernelDef {
@@ -323,7 +324,7 @@ const fn matmul_kernel<T: Element + MatMulElement>() -> KernelDef {
         create: |builder| {
             let attrs = builder.attrs();
             let (transpose_a, transpose_b) = (attrs.bool("transpose_a")?, attrs.bool("transpose_b")?);
-            BoxedKernel::new(MatMul { transpose_a, transpose_b, element: PhantomData::<fn(T)> })
+            BoxedKernel::new(MatMul { transpose_a, transpose_b, panels: KeptPanels::<T>::new() })
         },
     }
 }
@@ -332,8 +333,10 @@ impl<T: Element + MatMulElement> Kernel for MatMul<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (a, b) = (context.input(0)?, context.input(1)?);
         let (shape, out_shape) = matrix_product_shape(a.shape(), b.shape(), self.transpose_a, self.transpose_b)?;
+        let panels = self.panels.of(shape, b.as_slice::<T>()?, || b.contents());
         let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
-        let output = Tensor::build(out_shape, |out: &mut [T]| product::matmul(shape, a, b, out))?;
+        let multiply = |out: &mut [T]| product::matmul_with(shape, a, b, panels.as_deref(), out);
+        let output = Tensor::build(out_shape, multiply)?;
         context.set_output(0, output);
         Ok(())
     }
@@ -558,7 +561,7 @@ impl Kernel for SparseMatMul {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{attrs, check_gradient, check_shape, run_op};
+    use crate::testing::{RepeatedOp, attrs, check_gradient, check_shape, run_op};
     use tensor::Tensor;
 
     #[test]
@@ -572,6 +575,39 @@ mod tests {
         let empty = Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap();
         let c = run_op("MatMul", attrs![("transpose_b", true)], &[empty.clone(), empty]).unwrap();
         assert_eq!(c[0].as_slice::<f32>().unwrap(), &[0.0; 4]);
+    }
+
+    /// The kernel keeps the panels of an operand that stays the same; one that changes, in place or not, is another.
+    #[test]
+    fn a_variable_that_is_updated_in_place_is_multiplied_as_it_is_now() {
+        let values =
+            |len: usize, seed: usize| (0..len).map(|i| ((i * 7 + seed) % 23) as f32 - 11.0).collect::<Vec<_>>();
+        let a = Tensor::from_slice(&[30, 64], &values(30 * 64, 1)).unwrap();
+        for transpose_b in [false, true] {
+            let product = RepeatedOp::new("MatMul", attrs![("transpose_b", transpose_b)], &[a.clone(), a.clone()]);
+            let mut weights = Tensor::from_slice(&[64, 64], &values(64 * 64, 2)).unwrap();
+            for step in 0..6 {
+                // As in a loop: the same operand several times. One time packs it, the others use that.
+                for _ in 0..3 {
+                    let inputs = [a.clone(), weights.clone()];
+                    let expected = run_op("MatMul", attrs![("transpose_b", transpose_b)], &inputs).unwrap();
+                    let out = product.run(&inputs).unwrap();
+                    assert_eq!(
+                        out[0].as_slice::<f32>().unwrap(),
+                        expected[0].as_slice::<f32>().unwrap(),
+                        "step {step}"
+                    );
+                }
+                let address = weights.as_slice::<f32>().unwrap().as_ptr();
+                match step % 3 {
+                    // Updated in place, as a variable is that nobody else reads.
+                    0 | 1 => weights.as_mut_slice::<f32>().expect("the only owner")[step] += 1.0,
+                    // Other weights, perhaps in the memory of these.
+                    _ => weights = Tensor::from_slice(&[64, 64], &values(64 * 64, step + 3)).unwrap(),
+                }
+                assert!(step % 3 == 2 || address == weights.as_slice::<f32>().unwrap().as_ptr());
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use kernel::{
 };
 use num_traits::{Float, NumCast};
 use numeric::conv::ConvElement;
-use numeric::matmul::{Activation, Epilogue, FusedMatMulElement, matmul_bias_activation};
+use numeric::matmul::{Activation, Epilogue, FusedMatMulElement, KeptPanels, matmul_bias_activation_with};
 use std::marker::PhantomData;
 use tensor::{Element, Result, Status, Tensor, bf16, f16};
 
@@ -254,7 +254,8 @@ struct FusedMatMul<T> {
     transpose_a: bool,
     transpose_b: bool,
     finish: Finish,
-    element: PhantomData<fn(T)>,
+    /// The panels of weights that stay the same, as in the iterations of a loop.
+    panels: KeptPanels<T>,
 }
 
 impl<T: Element + FusedMatMulElement + Float> FusedMatMul<T> {
@@ -262,7 +263,7 @@ impl<T: Element + FusedMatMulElement + Float> FusedMatMul<T> {
         let attrs = builder.attrs();
         let (transpose_a, transpose_b) = (attrs.bool("transpose_a")?, attrs.bool("transpose_b")?);
         let finish = Finish::from_attrs(attrs)?;
-        BoxedKernel::new(FusedMatMul { transpose_a, transpose_b, finish, element: PhantomData::<fn(T)> })
+        BoxedKernel::new(FusedMatMul { transpose_a, transpose_b, finish, panels: KeptPanels::<T>::new() })
     }
 }
 
@@ -270,9 +271,11 @@ impl<T: Element + FusedMatMulElement + Float> Kernel for FusedMatMul<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (a, b) = (context.input(0)?, context.input(1)?);
         let (shape, out_shape) = matrix_product_shape(a.shape(), b.shape(), self.transpose_a, self.transpose_b)?;
+        let panels = self.panels.of(shape, b.as_slice::<T>()?, || b.contents());
         let (a, b) = (a.as_slice::<T>()?, b.as_slice::<T>()?);
         let output = self.finish.run::<T>(context, shape.n, |epilogue| {
-            Tensor::build(out_shape, |out: &mut [T]| matmul_bias_activation(shape, a, b, out, epilogue))
+            let multiply = |out: &mut [T]| matmul_bias_activation_with(shape, a, b, panels.as_deref(), out, epilogue);
+            Tensor::build(out_shape, multiply)
         })?;
         context.set_output(0, output);
         Ok(())

@@ -8,7 +8,7 @@ use graph::ShapeContext;
 use kernel::{
     BoxedKernel, Cost, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
 };
-use numeric::matmul::{MatMulShape, Operand, matmul};
+use numeric::matmul::{KeptPanels, MatMulShape, Operand, matmul, matmul_with};
 use std::borrow::Cow;
 use tensor::{DType, PartialShape, Result, Shape, Status, Tensor, f16};
 
@@ -228,6 +228,11 @@ pub(super) fn tensor_of(dtype: DType, shape: Shape, values: &[f32]) -> Result<Te
     }
 }
 
+/// Tells the panels of a kernel that its weights are the same at all times.
+fn same_weights() -> Option<[u64; 3]> {
+    Some([0; 3])
+}
+
 /// The positions of the gates in a row of the weights, in cells.
 #[derive(Clone, Copy)]
 struct Layout {
@@ -363,10 +368,12 @@ impl Kernel for Lstm {
         let mut outputs: [Vec<f32>; 7] = std::array::from_fn(|_| vec![0.0; shape.num_elements()]);
         let mut joined = vec![0.0; sizes.batch * width];
         let mut gates = vec![0.0; 4 * states];
+        let panels = KeptPanels::new();
         for time in 0..if states == 0 { 0 } else { sizes.used } {
             let x = &x[time * sizes.batch * sizes.inputs..][..sizes.batch * sizes.inputs];
             sizes.join(x, &h_prev, &mut joined);
-            matmul(MatMulShape::new(sizes.batch, width, 4 * sizes.cells), &joined, &w, &mut gates);
+            let product = MatMulShape::new(sizes.batch, width, 4 * sizes.cells);
+            matmul_with(product, &joined, &w, panels.of(product, &w, same_weights).as_deref(), &mut gates);
             let weights = Weights { b: &b, wci: &wci, wcf: &wcf, wco: &wco };
             for index in 0..states {
                 let values = self.cell.values(sizes.cells, index, &gates, &weights, cs_prev[index]);
@@ -430,6 +437,7 @@ impl Kernel for LstmGrad {
             let mut joined_grad = vec![0.0; batch * width];
             let mut gate_grads = vec![0.0; 4 * states];
             let mut w_part = vec![0.0; w_grad.len()];
+            let panels = KeptPanels::new();
             for time in (0..if states == 0 { 0 } else { used }).rev() {
                 let now = time * states..(time + 1) * states;
                 let cs_before = if time == 0 { &first_cs[..] } else { &cs[now.start - states..now.start] };
@@ -464,7 +472,8 @@ impl Kernel for LstmGrad {
                     }
                 }
                 let product = MatMulShape::new(batch, 4 * cells, width).stored(Operand::Plain, Operand::Transposed);
-                matmul(product, &gate_grads, &w, &mut joined_grad);
+                let w_panels = panels.of(product, &w, same_weights);
+                matmul_with(product, &gate_grads, &w, w_panels.as_deref(), &mut joined_grad);
                 for row in 0..batch {
                     let (of_x, of_h) = joined_grad[row * width..(row + 1) * width].split_at(inputs);
                     x_grad[(time * batch + row) * inputs..][..inputs].copy_from_slice(of_x);
