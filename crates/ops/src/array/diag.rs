@@ -102,12 +102,7 @@ fn diag_part_shape(c: &mut ShapeContext<'_>) -> Result<()> {
     let input = c.input(0);
     let Some(rank) = input.rank() else { return Ok(()) };
     if rank == 0 || rank % 2 != 0 {
-        // The gap is TensorFlow's: its text is one line continued in its source.
-        let gap = " ".repeat(42);
-        return Err(Status::invalid_argument(format!(
-            "Input must have even and non-zero rank, input rank is {rank}: The rank of the tensor should be{gap}even and \
-             positive, got shape {input}"
-        )));
+        return Err(Status::invalid_argument(format!("Input must have even and non-zero rank, input rank is {rank}")));
     }
     let half: PartialShape = input.slice(0, rank / 2).merge(&input.slice(rank / 2, rank))?;
     c.set_output(0, half);
