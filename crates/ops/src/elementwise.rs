@@ -4,7 +4,7 @@
 //! `T` is the type of all inputs and outputs; `compare_kernels!` those whose result is `bool`. Outputs reuse the memory of an
 //! input that isn't shared.
 
-use kernel::{BoxedKernel, Cost, Kernel, KernelDef, OpContext};
+use kernel::{BoxedKernel, Cost, Kernel, KernelBuilder, KernelDef, OpContext};
 use numeric::elementwise::{self, BroadcastPlan};
 use std::marker::PhantomData;
 use tensor::{Element, Result, Shape, Status, Tensor};
@@ -19,6 +19,8 @@ pub(crate) struct Unary<T, F> {
 /// Maps a function over two inputs broadcast to each other; the result has the inputs' type.
 pub(crate) struct Binary<T, F> {
     function: F,
+    /// The op, if its inputs must have the same shape.
+    unbroadcast: Option<Box<str>>,
     element: PhantomData<fn(T)>,
 }
 
@@ -40,7 +42,13 @@ impl<T: Element, F: Fn(T) -> T + Copy + Send + Sync + 'static> Unary<T, F> {
 
 impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync + 'static> Binary<T, F> {
     pub(crate) fn boxed(function: F) -> Result<BoxedKernel> {
-        BoxedKernel::new(Binary { function, element: PhantomData::<fn(T)> })
+        BoxedKernel::new(Binary { function, unbroadcast: None, element: PhantomData::<fn(T)> })
+    }
+
+    /// As [`boxed`](Self::boxed), for an op that doesn't broadcast its inputs.
+    pub(crate) fn unbroadcast(builder: &KernelBuilder<'_>, function: F) -> Result<BoxedKernel> {
+        let unbroadcast = Some(builder.node.op().into());
+        BoxedKernel::new(Binary { function, unbroadcast, element: PhantomData::<fn(T)> })
     }
 }
 
@@ -73,7 +81,17 @@ impl<T: Element, F: Fn(T) -> T + Copy + Send + Sync> Kernel for Unary<T, F> {
 impl<T: Element, F: Fn(T, T) -> T + Copy + Send + Sync> Kernel for Binary<T, F> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (mut a, b) = (context.take_input(0)?, context.take_input(1)?);
-        // Most of a training graph's bookkeeping is scalar, and needs no plan.
+        if let Some(op) = &self.unbroadcast
+            && a.shape() != b.shape()
+        {
+            return Err(Status::invalid_argument(format!(
+                "Inputs to operation {} of type {op} must have the same size and shape.  Input 0: {} != input 1: {}",
+                context.node_name(),
+                a.shape(),
+                b.shape()
+            )));
+        }
+        // Scalars are most of a training graph's bookkeeping, and need no plan.
         if a.shape().is_scalar()
             && b.shape().is_scalar()
             && let Some(elements) = a.as_mut_slice::<T>()
@@ -175,7 +193,10 @@ pub(crate) struct Checked<K> {
 
 impl<T: Element> Checked<Binary<T, fn(T, T) -> T>> {
     pub(crate) fn boxed(check: fn(&OpContext<'_>) -> Result<()>, function: fn(T, T) -> T) -> Result<BoxedKernel> {
-        BoxedKernel::new(Checked { check, kernel: Binary { function, element: PhantomData::<fn(T)> } })
+        BoxedKernel::new(Checked {
+            check,
+            kernel: Binary { function, unbroadcast: None, element: PhantomData::<fn(T)> },
+        })
     }
 }
 
@@ -285,6 +306,21 @@ macro_rules! binary_kernels {
                 $crate::elementwise::Binary::<$ty, _>::boxed(kernel_function!($ty, fn($ty, $ty) -> $ty, $function))
             },
         },)*)* $($($other,)*)?]
+    };
+}
+
+/// As `binary_kernels!`, for an op whose inputs must have the same shape.
+macro_rules! unbroadcast_kernels {
+    ($([$($ty:ident),* $(,)?] => $function:expr),* $(,)?) => {
+        &[$($(::kernel::KernelDef {
+            types: &[("T", <$ty as ::tensor::Element>::DTYPE)],
+            create: |builder| {
+                $crate::elementwise::Binary::<$ty, _>::unbroadcast(
+                    builder,
+                    kernel_function!($ty, fn($ty, $ty) -> $ty, $function),
+                )
+            },
+        },)*)*]
     };
 }
 

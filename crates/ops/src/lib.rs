@@ -36,6 +36,7 @@ pub mod ragged;
 pub mod random;
 mod rows;
 pub mod signal;
+mod sizes;
 pub mod sparse;
 pub mod state;
 pub mod string;

@@ -116,6 +116,14 @@ def test_vocabularies_that_change(op_server, tmp_path):
     assert found[0] == found[1]
 
 
+def pixels(image):
+    """Returns a picture's pixels: how they are compressed is up to who writes them."""
+    if not image.encoded_image_string:
+        return None
+    with tf.Graph().as_default(), tf.Session() as session:
+        return session.run(tf.io.decode_png(image.encoded_image_string)).tolist()
+
+
 def test_events_that_ops_write(op_server, tmp_path):
     """The same graph writes the same events."""
     written = []
@@ -134,15 +142,20 @@ def test_events_that_ops_write(op_server, tmp_path):
             session.run(tf.raw_ops.WriteRawProtoSummary(writer=writer, step=np.int64(7), tensor=summary.SerializeToString()))
             session.run(tf.raw_ops.WriteGraphSummary(
                 writer=writer, step=np.int64(8), tensor=tf.get_default_graph().as_graph_def().SerializeToString()))
+            session.run(tf.raw_ops.WriteImageSummary(
+                writer=writer, step=np.int64(9), tag="i", tensor=np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 2, 2, 3), bad_color=[9, 9, 9, 9], max_images=1))
+            session.run(tf.raw_ops.WriteAudioSummary(
+                writer=writer, step=np.int64(10), tag="a", tensor=np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4), sample_rate=8000.0, max_outputs=2))
             session.run(tf.raw_ops.ImportEvent(writer=writer, event=tf.Event(step=6, wall_time=1.0).SerializeToString()))
             session.run(tf.raw_ops.FlushSummaryWriter(writer=writer))
             events = []
             for event in tf.train.summary_iterator(str(next((tmp_path / str(index)).iterdir()))):
                 values = [(value.tag, value.simple_value, value.metadata.display_name, value.histo.num, list(value.histo.bucket),
-                           tf.make_ndarray(value.tensor).tolist() if value.HasField("tensor") else None) for value in event.summary.value]
+                           tf.make_ndarray(value.tensor).tolist() if value.HasField("tensor") else None, pixels(value.image), value.audio.encoded_audio_string)
+                          for value in event.summary.value]
                 graph = [node.op for node in tf.GraphDef.FromString(event.graph_def).node]
                 events.append((event.step, values, graph))
             session.run(tf.raw_ops.CloseSummaryWriter(writer=writer))
         written.append(events)
-    assert len(written[0]) == 7
+    assert len(written[0]) == 9
     assert written[0] == written[1]

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use tensor::{DType, Result, Status, Tensor};
 use tokio::sync::{OnceCell, watch};
 use tracing::debug;
@@ -42,6 +42,8 @@ pub(crate) struct CompiledRun {
     pub collective_graph_key: Option<i64>,
     /// What of its fetches people want to see.
     pub shown: ShownFetches,
+    /// How many steps of it have begun.
+    pub steps: AtomicI64,
 }
 
 /// Which fetches of a run tell how training goes, as their names say.

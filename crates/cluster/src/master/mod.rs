@@ -6,6 +6,7 @@
 mod callable;
 mod collective_key;
 mod compiled_run;
+mod cost_graph;
 mod local;
 mod options;
 mod orphans;

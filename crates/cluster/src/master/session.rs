@@ -5,6 +5,7 @@ use super::compiled_run::{
     CompiledRun, Partition, Registration, RunCache, RunEntry, RunNames, RunNamesRef, ShownFetches,
 };
 use super::compiled_run::{Terminals, fetch_sources, tasks_of};
+use super::cost_graph;
 use super::orphans::Usage;
 use super::prepared::{Callables, OpenPartialRuns};
 use super::repeated::until_reached;
@@ -25,11 +26,12 @@ use graph::passes::{
     FeedSlot, Fusion, OptimizeSwitches, PartitionOptions, PlacementOptions, RunSpec, by_task, partition, place,
     placement_log, prune, settle_terminals,
 };
-use graph::{DeviceName, Node, NodeGraph};
+use graph::{DeviceName, FunctionLibrary, Node, NodeGraph};
 use kernel::{Cancellation, OpRegistry, Transfer};
 use parking_lot::Mutex;
-use proto::{ConfigProto, GraphDef};
+use proto::{ConfigProto, CostGraphDef, GraphDef, StepStats};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use tensor::{Account, Charge, Result, Status};
 use tokio::sync::watch;
@@ -73,6 +75,8 @@ pub(crate) struct MasterSession {
     pub progress: SessionProgress,
     /// Who uses it, and when somebody last did.
     pub(super) usage: Usage,
+    /// Whether the graph has been extended since it was last placed, so that a device that isn't there is yet to be found.
+    is_extended: AtomicBool,
     /// Becomes true when the session ends, so that its steps end.
     closing: watch::Sender<bool>,
     /// Tells the steps that run on the threads of their callers.
@@ -140,6 +144,7 @@ impl MasterSession {
             partial_runs: OpenPartialRuns::default(),
             progress,
             usage: Usage::begin(),
+            is_extended: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             cancellation: Cancellation::new(),
             share: Mutex::new(share),
@@ -173,6 +178,7 @@ impl MasterSession {
         drop(added);
         // Who sees the old placement may still use it; the next run places anew.
         state.placed = None;
+        self.is_extended.store(true, Ordering::Release);
         let held_bytes = state.graph.held_bytes();
         state.charge.resize(held_bytes)?;
         state.version += 1;
@@ -190,6 +196,10 @@ impl MasterSession {
         N: AsRef<str> + Sync,
     {
         let entry = self.runs.find(names);
+        if entry.run.initialized() && self.is_extended.load(Ordering::Acquire) {
+            // The run needs nothing of what has come, which is an error nevertheless if it can't be placed.
+            self.pruned_and_placed(&entry.names, deadline).await?;
+        }
         if !entry.run.initialized()
             && let Err(status) = entry.run.get_or_try_init(|| self.compile(&entry.names, deadline)).await
         {
@@ -205,6 +215,9 @@ impl MasterSession {
         F: Iterator<Item = &'a str> + Clone,
         N: AsRef<str>,
     {
+        if self.is_extended.load(Ordering::Acquire) {
+            return None;
+        }
         self.runs.known(names)
     }
 
@@ -247,6 +260,18 @@ impl MasterSession {
 
     /// Prunes, places, optimizes, cuts and registers a run.
     async fn compile(&self, names: &RunNames, deadline: Option<Instant>) -> Result<CompiledRun> {
+        let (graph, spec, pruned) = self.pruned_and_placed(names, deadline).await?;
+        let graph_key = collective_graph_key(&pruned, self.registry);
+        let parts = for_graph(pruned.len(), || self.in_account(|| self.cut(self.optimized(pruned)?, &spec)))?;
+        self.register(names, parts, spec.feed_slots(&graph)?, graph_key).await
+    }
+
+    /// Returns the graph, what a run is of it, and the part that it needs with devices.
+    async fn pruned_and_placed(
+        &self,
+        names: &RunNames,
+        deadline: Option<Instant>,
+    ) -> Result<(Arc<NodeGraph>, RunSpec, NodeGraph)> {
         for _ in 0..PLACEMENT_ROUNDS_MAX {
             let (graph, version) = {
                 let state = self.graph.lock();
@@ -260,15 +285,21 @@ impl MasterSession {
             let wanted = self.named_tasks(&prune(&graph, &spec, self.registry)?);
             self.tasks.contact(&wanted, deadline).await?;
             let num_contacted = self.tasks.num_contacted();
-            let pruned = for_graph(graph.len(), || self.in_account(|| self.placed(&graph, version, &spec)))?;
+            let placed = for_graph(graph.len(), || self.in_account(|| self.placed(&graph, version, &spec)));
+            if placed.is_err() && !self.places_pruned_graph() {
+                // The devices of a task that this run doesn't need may be missing only because nobody has asked it yet.
+                self.tasks.contact(&self.named_tasks(&graph), deadline).await?;
+                if self.tasks.num_contacted() != num_contacted {
+                    continue;
+                }
+            }
+            let pruned = placed?;
             self.tasks.contact(&tasks_of(&pruned), deadline).await?;
             if self.tasks.num_contacted() != num_contacted {
                 // A task that placement chose has just told its devices, which may be others than expected.
                 continue;
             }
-            let graph_key = collective_graph_key(&pruned, self.registry);
-            let parts = for_graph(pruned.len(), || self.in_account(|| self.cut(self.optimized(pruned)?, &spec)))?;
-            return self.register(names, parts, spec.feed_slots(&graph)?, graph_key).await;
+            return Ok((graph, spec, pruned));
         }
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
     }
@@ -280,7 +311,8 @@ impl MasterSession {
     }
 
     /// Returns the part of the graph that a run needs, placed. The whole graph is placed once, so that a node is always on
-    /// the same device; when that isn't possible, what this run needs may still be.
+    /// the same device. A node that names a device which isn't there is an error even if the run doesn't need it, unless the
+    /// session asks for `place_pruned_graph`. An op without a kernel here is no error as long as no run needs it.
     fn placed(&self, graph: &Arc<NodeGraph>, version: i64, spec: &RunSpec) -> Result<NodeGraph> {
         let num_contacted = self.tasks.num_contacted();
         let known = self.graph.lock().placed.clone();
@@ -288,7 +320,8 @@ impl MasterSession {
             return prune(&known.graph, spec, self.registry);
         }
         let mut whole = (**graph).clone();
-        match self.place(&mut whole) {
+        let is_current = || self.graph.lock().version == version;
+        match self.place(&mut whole, &|node, device_type| self.has_kernel(&graph.library, node, device_type)) {
             Ok(()) => {
                 if self.config.log_device_placement {
                     for line in placement_log(&whole) {
@@ -300,6 +333,7 @@ impl MasterSession {
                 let pruned = prune(&whole, spec, self.registry)?;
                 let mut state = self.graph.lock();
                 if state.version == version {
+                    self.is_extended.store(false, Ordering::Release);
                     let bytes = state.graph.held_bytes() + whole.held_bytes_without_attrs();
                     state.charge.resize(bytes)?;
                     state.placed = Some(Placed { graph: Arc::new(whole), version, num_contacted });
@@ -308,30 +342,48 @@ impl MasterSession {
             }
             Err(status) => {
                 debug!("the whole graph can't be placed: {status}");
+                if !self.places_pruned_graph() {
+                    // Fails if devices are the reason, rather than kernels.
+                    self.place(&mut whole, &|_, _| true)?;
+                }
+                if is_current() {
+                    self.is_extended.store(false, Ordering::Release);
+                }
                 let mut pruned = prune(graph, spec, self.registry)?;
-                self.place(&mut pruned)?;
+                self.place(&mut pruned, &|node, device_type| self.has_kernel(&graph.library, node, device_type))?;
                 Ok(pruned)
             }
         }
     }
 
-    fn place(&self, graph: &mut NodeGraph) -> Result<()> {
+    /// Returns whether only what a run needs has to be placed.
+    fn places_pruned_graph(&self) -> bool {
+        self.config.graph_options.as_ref().is_some_and(|options| options.place_pruned_graph)
+    }
+
+    /// Returns whether a node can run on a type of device.
+    fn has_kernel(&self, library: &FunctionLibrary, node: &Node, device_type: &str) -> bool {
+        // Only a TensorFlow task has other devices than CPUs, and it knows best what they can do.
+        device_type != "CPU" || self.registry.has_kernel(node) || library.get(node.op()).is_some()
+    }
+
+    fn place(&self, graph: &mut NodeGraph, has_kernel: &dyn Fn(&Node, &str) -> bool) -> Result<()> {
         let options = PlacementOptions {
             allow_soft_placement: self.config.allow_soft_placement,
             default_device: Some(DeviceName::parse(&format!("{}/device:CPU:0", self.tasks.own_task()))?),
         };
-        let library = graph.library.clone();
-        let has_kernel = |node: &Node, device_type: &str| {
-            // Only a TensorFlow task has other devices than CPUs, and it knows best what they can do.
-            device_type != "CPU" || self.registry.has_kernel(node) || library.get(node.op()).is_some()
-        };
-        let placement = place(graph, &self.tasks.devices()?, &options, &has_kernel)?;
+        let placement = place(graph, &self.tasks.devices()?, &options, has_kernel)?;
         for note in placement.notes {
             if let Some(count) = NOTES.allow() {
                 info!("{}: {note}{}", self.tasks.label(), LogLimit::left_out(count));
             }
         }
         Ok(())
+    }
+
+    /// Returns what the nodes of some partitions have cost.
+    pub(super) fn cost_graph(&self, partitions: &[GraphDef], stats: &StepStats) -> CostGraphDef {
+        cost_graph::cost_graph(partitions, stats, self.registry)
     }
 
     /// Optimizes a placed graph as far as the session's settings let it, and as the tasks know the ops.
@@ -384,9 +436,10 @@ impl MasterSession {
         });
         // All are waited for, so that those that went well are dropped again when another failed.
         let registered: Vec<_> = join_all(registrations).await.into_iter().collect::<Result<_>>()?;
-        // The leader of collective ops numbers their steps, so the master runs them.
+        // The leader of collective ops numbers their steps, so the master runs them. A step on its caller's thread measures nothing.
+        let by_master = collective_graph_key.is_some() || cost_graph::is_ever_wanted(&self.config);
         let local = match registered.as_slice() {
-            [(_, _, local)] if collective_graph_key.is_none() => local.clone(),
+            [(_, _, local)] if !by_master => local.clone(),
             _ => None,
         };
         let fetches = fetch_sources(&names.fetches, &terminals)?;
@@ -406,7 +459,16 @@ impl MasterSession {
             });
         }
         let shown = ShownFetches::of(&names.fetches);
-        Ok(CompiledRun { feed_slots, partitions, fetches, all_pushed, local, collective_graph_key, shown })
+        Ok(CompiledRun {
+            feed_slots,
+            partitions,
+            fetches,
+            all_pushed,
+            local,
+            collective_graph_key,
+            shown,
+            steps: AtomicI64::new(0),
+        })
     }
 
     /// Says which task an error came from, if there is more than one.

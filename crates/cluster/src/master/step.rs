@@ -1,6 +1,7 @@
 //! Runs one step of a compiled run: all partitions at once, one answer from each, and a clean-up whatever happens.
 
 use super::compiled_run::{CompiledRun, Partition};
+use super::cost_graph;
 use super::session::{MasterSession, in_background};
 use crate::clock::{timeout, timeout_at};
 use crate::interface::{Answer, RunGraphCall, RunGraphReply};
@@ -62,7 +63,13 @@ impl MasterSession {
         for (index, feed) in feeds.iter().enumerate() {
             run.check_feed(index, feed)?;
         }
-        let record = executor_options(options);
+        let count = run.steps.fetch_add(1, Ordering::Relaxed);
+        let asked = executor_options(options);
+        let mut record = asked;
+        if cost_graph::is_wanted(&self.config, count) {
+            record.record_costs = true;
+            record.record_partition_graphs = true;
+        }
         let graph_key = collective_graph_key(run, options);
         let step_id = match graph_key {
             None => self.ids.next_step_id(),
@@ -98,6 +105,14 @@ impl MasterSession {
             metadata.partition_graphs.append(&mut reply.partition_graphs);
             if let Some(stats) = reply.step_stats.take() {
                 metadata.step_stats.get_or_insert_default().dev_stats.extend(stats.dev_stats);
+            }
+        }
+        if record.record_costs {
+            let stats = metadata.step_stats.take_if(|_| !asked.record_timeline);
+            let costs = stats.as_ref().or(metadata.step_stats.as_ref());
+            metadata.cost_graph = costs.map(|stats| self.cost_graph(&metadata.partition_graphs, stats));
+            if !asked.record_partition_graphs {
+                metadata.partition_graphs.clear();
             }
         }
         if let Some(stats) = &mut metadata.step_stats {

@@ -99,6 +99,13 @@ pub(crate) fn broadcast(input: &Tensor, shape: Shape) -> Result<Tensor> {
     let (from, to) = (input.dims(), shape.dims());
     let fits =
         from.len() <= to.len() && from.iter().rev().zip(to.iter().rev()).all(|(&from, &to)| from == to || from == 1);
+    if from.len() > to.len() {
+        return Err(Status::invalid_argument(format!(
+            "Rank of input ({}) must be no greater than rank of output shape ({}).",
+            from.len(),
+            to.len()
+        )));
+    }
     if !fits {
         return Err(Status::invalid_argument(format!("Incompatible shapes: {} vs. {shape}", input.shape())));
     }

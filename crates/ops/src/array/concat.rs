@@ -316,7 +316,8 @@ impl Kernel for Concat {
         let axis = context.input(self.axis)?;
         if axis.num_elements() != 1 {
             return Err(Status::invalid_argument(format!(
-                "ConcatOp : Expected concat_dim to be a scalar, but got shape {}",
+                "{} tensor should be a scalar integer, but got shape {}",
+                if self.axis == 0 { "concat_dim" } else { "axis" },
                 axis.shape()
             )));
         }

@@ -53,7 +53,9 @@ impl Band {
             [lower, upper] => Err(Status::invalid_argument(format!(
                 "lower_diag_index must not be larger than upper_diag_index: {lower} > {upper}"
             ))),
-            [] => Err(Status::invalid_argument("Expected diag_index to have at least 1 element")),
+            [] => Err(Status::invalid_argument(
+                "diag_index must have at least one element. Expected diag_index to have at least 1 element",
+            )),
             _ => Err(Status::invalid_argument(format!(
                 "diag_index must have only one or two elements, received {} elements.",
                 k.num_elements()

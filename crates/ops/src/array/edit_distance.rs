@@ -1,5 +1,6 @@
 //! EditDistance: the Levenshtein distance between sequences in sparse tensors.
 
+use crate::sizes::shape_of_sizes;
 use graph::ShapeContext;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags};
 use tensor::{DType, Element, PartialShape, Result, Shape, Status, Tensor};
@@ -51,6 +52,15 @@ struct EditDistance {
 
 impl Kernel for EditDistance {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        for (input, name) in [(5, "truth"), (2, "hypothesis")] {
+            let shape = context.input(input)?;
+            if shape.shape().is_vector() && shape.num_elements() < 2 {
+                return Err(Status::invalid_argument(format!(
+                    "Input SparseTensors must have rank at least 2, but {name}_shape rank is: {}",
+                    shape.num_elements()
+                )));
+            }
+        }
         let hypothesis = Sequences::from_inputs(context, 0, "hypothesis")?;
         let truth = Sequences::from_inputs(context, 3, "truth")?;
         if truth.dims.len() != hypothesis.dims.len() {
@@ -168,7 +178,11 @@ impl<'a> Sequences<'a> {
             return wrong("indices should be a matrix");
         }
         if !values.shape().is_vector() || values.num_elements() as i64 != indices.shape().dim(0) {
-            return wrong("values should be a vector with as many elements as there are rows of indices");
+            return Err(Status::invalid_argument(format!(
+                "Expected {name}_values.NumElements == #rows({name}_indices), their shapes are: {} and {}",
+                values.shape(),
+                indices.shape()
+            )));
         }
         if !shape.shape().is_vector() || shape.num_elements() as i64 != indices.shape().dim(1) {
             return wrong("shape should be a vector with as many elements as there are columns of indices");
@@ -177,7 +191,7 @@ impl<'a> Sequences<'a> {
             return wrong("shape must have rank at least 2");
         }
         let dims = shape.as_slice::<i64>()?.to_vec();
-        Shape::new(&dims)?;
+        shape_of_sizes(&dims)?;
         Ok(Sequences { indices: indices.as_slice::<i64>()?, values, dims })
     }
 

@@ -85,7 +85,10 @@ pub(crate) fn gathered_nd(params: &Tensor, indices: &Tensor) -> Result<Tensor> {
     let lead = indices.shape().slice(0, indices.shape().rank() - 1);
     let shape = lead.concat(&params.shape().slice(depth, params.shape().rank()))?;
     if shape.num_elements() != 0 && params.num_elements() == 0 {
-        return Err(Status::invalid_argument("Requested more than 0 entries, but params is empty."));
+        return Err(Status::invalid_argument(format!(
+            "Requested more than 0 entries, but params is empty.  Params shape: {}",
+            params.shape()
+        )));
     }
     gather_slices(params, &slices, slice_len, shape)
 }

@@ -186,7 +186,7 @@ fn resized_shape(c: &mut ShapeContext<'_>, resize: impl Fn(i64, i64) -> Option<i
 }
 
 /// Returns the paddings of each axis of the first input.
-fn paddings_of(context: &OpContext<'_>) -> Result<SmallVec<[(usize, usize); 6]>> {
+fn paddings_of(context: &OpContext<'_>, negative: fn(i64, i64) -> String) -> Result<SmallVec<[(usize, usize); 6]>> {
     let rank = context.input(0)?.shape().rank();
     let paddings = context.input(1)?;
     if paddings.dims() != [rank as i64, 2] {
@@ -201,7 +201,7 @@ fn paddings_of(context: &OpContext<'_>) -> Result<SmallVec<[(usize, usize); 6]>>
     }
     let pair = |pair: &[i64]| match (usize::try_from(pair[0]), usize::try_from(pair[1])) {
         (Ok(before), Ok(after)) => Ok((before, after)),
-        _ => Err(Status::invalid_argument(format!("Paddings must be non-negative: {} {}", pair[0], pair[1]))),
+        _ => Err(Status::invalid_argument(negative(pair[0], pair[1]))),
     };
     paddings.to_indices()?.chunks_exact(2).map(pair).collect()
 }
@@ -221,7 +221,8 @@ struct Pad;
 
 impl Kernel for Pad {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let paddings = paddings_of(context)?;
+        let negative = |before, after| format!("Paddings must be non-negative: {before} {after}");
+        let paddings = paddings_of(context, negative)?;
         let value = if context.num_inputs() > 2 { Some(context.input(2)?.clone()) } else { None };
         if let Some(value) = &value
             && value.num_elements() != 1
@@ -283,7 +284,8 @@ struct MirrorPad {
 
 impl Kernel for MirrorPad {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let paddings = paddings_of(context)?;
+        let negative = |before, after| format!("paddings must be non-negative: {before} {after}");
+        let paddings = paddings_of(context, negative)?;
         let input = context.input(0)?;
         let shape = padded(input.shape(), &paddings)?;
         check_reflection(&input.shape().to_usize(), &paddings, self.offset)?;
@@ -331,7 +333,8 @@ impl<T: Arithmetic> MirrorPadGrad<T> {
 
 impl<T: Arithmetic> Kernel for MirrorPadGrad<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let paddings = paddings_of(context)?;
+        let negative = |before, after| format!("Paddings must be non-negative: {before}, {after}");
+        let paddings = paddings_of(context, negative)?;
         let input = context.input(0)?;
         let mut dims: SmallVec<[usize; 6]> = SmallVec::new();
         for (size, &(before, after)) in input.shape().to_usize().into_iter().zip(&paddings) {

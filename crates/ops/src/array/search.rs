@@ -221,7 +221,10 @@ impl Kernel for UnravelIndex {
         if let Some(size) = sizes.iter().find(|&&size| size < 0) {
             return Err(Status::invalid_argument(format!("dims must be positive, got {size}")));
         }
-        let total = Shape::new(&sizes)?.num_elements() as i64;
+        let total = sizes.iter().try_fold(1i64, |total, &size| total.checked_mul(size)).ok_or_else(|| {
+            let shown = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+            Status::invalid_argument(format!("Input dims product is causing integer overflow: ({shown})"))
+        })?;
         let values = indices.to_indices()?;
         if values.iter().any(|&index| index < 0 || index >= total) {
             return Err(Status::invalid_argument("index is out of bound as with dims"));

@@ -305,7 +305,8 @@ fn padded(dims: &[i64], rank: usize, axis: usize) -> i64 {
 }
 
 fn incompatible(a: &[i64], b: &[i64]) -> Status {
-    Status::invalid_argument(format!("Incompatible shapes: {a:?} vs. {b:?}"))
+    let list = |dims: &[i64]| dims.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    Status::invalid_argument(format!("Incompatible shapes: [{}] vs. [{}]", list(a), list(b)))
 }
 
 #[cfg(test)]

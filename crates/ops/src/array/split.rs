@@ -231,6 +231,10 @@ struct Split;
 
 impl Kernel for Split {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        if context.input(0)?.num_elements() != 1 {
+            let rank = context.input(0)?.shape().rank();
+            return Err(Status::invalid_argument(format!("split_dim must be a scalar but has rank {rank}")));
+        }
         let axis = i64::from(context.scalar::<i32>(0, "split_dim")?);
         let count = context.num_outputs();
         let value = context.take_input(1)?;

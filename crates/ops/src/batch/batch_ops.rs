@@ -134,7 +134,11 @@ fn options(builder: &KernelBuilder<'_>, may_adapt: bool, split: bool) -> Result<
     let attrs = builder.attrs();
     let positive = |name: &str| match attrs.int(name)? {
         value if value > 0 => Ok(usize::try_from(value).unwrap_or(usize::MAX)),
-        value => Err(Status::invalid_argument(format!("{name} must be positive; was {value}"))),
+        value => {
+            // TensorFlow's text has the name of its own option.
+            let shown = if name == "max_batch_size" { "input_batch_size_limit" } else { name };
+            Err(Status::invalid_argument(format!("{shown} must be positive; was {value}: {name}")))
+        }
     };
     let threads = match attrs.int("num_batch_threads")? {
         threads if threads <= 0 && may_adapt => ADAPTIVE_BATCHES_MAX,
@@ -207,7 +211,7 @@ impl BatchKernel {
         let shapes = || tensors.iter().map(|tensor| tensor.shape().to_string()).collect::<Vec<_>>().join(", ");
         if tensors.iter().any(|tensor| tensor.shape().is_scalar()) {
             return Err(Status::invalid_argument(format!(
-                "Batching input tensors must have at least one dimension, but have shapes {}",
+                "Batching input tensors must have at least one dimension.\nBelow are the input tensors: {}",
                 shapes()
             )));
         }

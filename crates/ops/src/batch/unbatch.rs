@@ -46,7 +46,8 @@ pub(super) fn index_rows(index: &Tensor) -> Result<Vec<(i64, i64, i64)>> {
     let dims = index.dims();
     if dims.len() != 2 || dims[1] != 3 {
         return Err(Status::invalid_argument(format!(
-            "Wrong shape for index tensor. Expected 1st dimension size to be 3 ; Got: {}.",
+            "Wrong shape for index tensor. Expected 1st dimension size to be 3 ; Got: {}. It has shape {}",
+            index.dims().get(1).copied().unwrap_or(0),
             index.shape()
         )));
     }

@@ -216,7 +216,13 @@ impl Kernel for StackPush {
         let stack = context.resource::<Stack>(0)?;
         let tensor = context.take_input(1)?;
         if tensor.dtype() != stack.dtype {
-            return Err(Status::invalid_argument(format!("Must have type {} but got {}", stack.dtype, tensor.dtype())));
+            return Err(Status::invalid_argument(format!(
+                "Must have type {} but got {}: {} and {}",
+                stack.dtype as i32,
+                tensor.dtype() as i32,
+                stack.dtype,
+                tensor.dtype()
+            )));
         }
         stack.with(|tensors| {
             if tensors.len() >= stack.max_size {

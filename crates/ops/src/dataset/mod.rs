@@ -46,9 +46,11 @@ mod shuffle;
 mod sources;
 mod sparse;
 mod task;
+mod thread_pool;
 mod transform;
 mod watch;
 mod window;
+mod wrap;
 
 pub use iterator_ops::*;
 
@@ -79,7 +81,9 @@ pub(crate) const FILES: &[&[Op]] = &[
     shuffle::OPS,
     sources::OPS,
     sparse::OPS,
+    thread_pool::OPS,
     transform::OPS,
     watch::OPS,
     window::OPS,
+    wrap::OPS,
 ];

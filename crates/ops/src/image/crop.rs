@@ -119,7 +119,7 @@ impl<'a> Boxes<'a> {
             return Ok(Boxes { boxes: &[], images: &[] });
         }
         if !boxes.shape().is_matrix() || boxes.shape().dim(1) != 4 {
-            return Err(Status::invalid_argument(format!("boxes must be 2-D with 4 columns: {}", boxes.shape())));
+            return Err(Status::invalid_argument(format!("boxes must have 4 columns and be 2-D: {}", boxes.shape())));
         }
         if !indices.shape().is_vector() || indices.dims()[0] != boxes.dims()[0] {
             return Err(Status::invalid_argument(format!("box_index has incompatible shape {}", indices.shape())));

@@ -168,9 +168,14 @@ impl Kernel for Glimpse {
         let offsets = context.input(2)?;
         if offsets.dims() != [sizes.batch as i64, 2] {
             return Err(Status::invalid_argument(format!(
-                "offsets must have a row (y,x) for each of {} images, got shape {}",
-                sizes.batch,
-                offsets.shape()
+                "{}{}: offsets must have a row (y,x) for each of {} images",
+                match offsets.dims() {
+                    [rows, 2] if *rows != sizes.batch as i64 => "first dimension should be batch",
+                    [_, _] => "second dimension should be of size 2 (y,x)",
+                    _ => "input must be a matrix",
+                },
+                offsets.shape(),
+                sizes.batch
             )));
         }
         let shape = Sizes { height, width, ..sizes }.shape()?;

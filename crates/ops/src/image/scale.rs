@@ -146,7 +146,11 @@ impl Filter {
             let input = context.input(index)?;
             match (input.shape().is_vector(), input.as_slice::<f32>()?) {
                 (true, &[rows, columns]) => Ok([rows, columns]),
-                _ => Err(Status::invalid_argument(format!("{name} must have two elements{}", input.shape()))),
+                _ => Err(Status::invalid_argument(format!(
+                    "{} must have two elements{}: {name}",
+                    if name == "scale" { "scale" } else { "t" },
+                    input.shape()
+                ))),
             }
         };
         let (scale, translation) = (pair(2, "scale")?, pair(3, "translation")?);

@@ -297,17 +297,30 @@ impl Kernel for Suppression {
             return Err(Status::invalid_argument("soft_nms_sigma_val must be >= 0"));
         }
         if !boxes.shape().is_matrix() {
-            return Err(Status::invalid_argument(format!("boxes must be 2-D{}", boxes.shape())));
+            return Err(Status::invalid_argument(format!(
+                "boxes must be 2-D{} (Shape must be rank 2 but is rank {})",
+                boxes.shape(),
+                boxes.shape().rank()
+            )));
         }
         let count = boxes.shape().size(0);
         match (self.overlaps, boxes.shape().size(1)) {
             (false, 4) => {}
             (true, width) if width == count => {}
             (true, _) => return Err(Status::invalid_argument(format!("overlaps must be square{}", boxes.shape()))),
-            _ => return Err(Status::invalid_argument("boxes must have 4 columns")),
+            _ => {
+                return Err(Status::invalid_argument(format!(
+                    "boxes must have 4 columns (Dimension must be 4 but is {})",
+                    boxes.shape().size(1)
+                )));
+            }
         }
         if !scores.shape().is_vector() || scores.num_elements() != count {
-            return Err(Status::invalid_argument(format!("scores has incompatible shape {}", scores.shape())));
+            return Err(Status::invalid_argument(format!(
+                "scores has incompatible shape (Dimensions must be equal, but are {count} and {}): {}",
+                scores.shape().dims().first().copied().unwrap_or(0),
+                scores.shape()
+            )));
         }
         let Ok(most) = usize::try_from(size.to_scalar::<i32>()?) else {
             return Err(Status::invalid_argument("output size must be non-negative"));

@@ -150,12 +150,20 @@ fn request(context: &OpContext<'_>, tensors: usize) -> Result<Request> {
                 tensor.shape()
             )));
         }
-        if tensor.num_elements() != tensors {
-            return Err(Status::invalid_argument(format!(
-                "Got {} {what} but {tensors} tensors.",
-                tensor.num_elements()
-            )));
-        }
+    }
+    if names.num_elements() != specs.num_elements() {
+        return Err(Status::invalid_argument(format!(
+            "tensor_names and shape_and_slices have different number of elements: {} vs. {}",
+            names.num_elements(),
+            specs.num_elements()
+        )));
+    }
+    if names.num_elements() != tensors {
+        let named = names.num_elements();
+        return Err(Status::invalid_argument(match context.num_inputs() {
+            3 => format!("Got {named} tensor names, but {tensors} expected dtypes."),
+            _ => format!("Got {named} tensor names but {tensors} tensors."),
+        }));
     }
     let prefix = prefix.strings()?.first().map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default();
     Ok(Request { prefix, names: texts(names)?, specs: texts(specs)? })

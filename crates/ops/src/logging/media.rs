@@ -76,7 +76,8 @@ fn numbered(tag: &str, kind: &str, index: usize, max: usize) -> String {
     if max > 1 { format!("{tag}/{kind}/{index}") } else { format!("{tag}/{kind}") }
 }
 
-fn at_most(builder: &KernelBuilder<'_>, attr: &str) -> Result<usize> {
+/// Returns an attribute that bounds how many values a summary has.
+pub(super) fn at_most(builder: &KernelBuilder<'_>, attr: &str) -> Result<usize> {
     let max = builder.attrs().int(attr)?;
     usize::try_from(max).map_err(|_| Status::invalid_argument(format!("{attr} must be positive, got {max}")))
 }
@@ -132,15 +133,14 @@ impl ImageSummary {
     }
 }
 
-impl Kernel for ImageSummary {
-    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (tag, images) = (context.input(0)?, context.input(1)?);
+impl ImageSummary {
+    /// Returns the summary of a batch of pictures.
+    fn summary(&self, tag: &str, images: &Tensor) -> Result<Summary> {
         let shape = images.shape();
         let fits = shape.rank() == 4 && matches!(shape.dim(3), 1 | 3 | 4);
         if !fits {
             return Err(Status::invalid_argument(format!("Tensor must be 4-D with last dim 1, 3, or 4, not {shape}")));
         }
-        let tag = tag_of(tag)?;
         let dims = shape.to_usize();
         let (rows, columns, depth) = (dims[1], dims[2], dims[3]);
         let bounds = (u32::try_from(rows), u32::try_from(columns));
@@ -172,9 +172,16 @@ impl Kernel for ImageSummary {
                 colorspace: depth as i32,
                 encoded_image_string: encode_png(&bytes, width, height, depth)?.into(),
             };
-            let tag = numbered(&tag, "image", index, self.max_images);
+            let tag = numbered(tag, "image", index, self.max_images);
             summary.value.push(Value { tag, value: Some(value::Value::Image(image)), ..Default::default() });
         }
+        Ok(summary)
+    }
+}
+
+impl Kernel for ImageSummary {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let summary = self.summary(&tag_of(context.input(0)?)?, context.input(1)?)?;
         context.set_output(0, serialized(&summary));
         Ok(())
     }
@@ -184,7 +191,12 @@ impl Kernel for ImageSummary {
     }
 }
 
-/// Encodes an image of 1 (gray), 3 (RGB) or 4 (RGBA) bytes per pixel.
+/// Returns the summary of a batch of pictures; `bad_color` replaces pixels that aren't numbers.
+pub(super) fn summary_of_images(tag: &str, images: &Tensor, bad_color: &[u8], max_images: usize) -> Result<Summary> {
+    ImageSummary { max_images, bad_color: bad_color.to_vec() }.summary(tag, images)
+}
+
+/// Encodes a picture of 1 (grey), 3 (RGB) or 4 (RGBA) bytes for each pixel.
 fn encode_png(bytes: &[u8], width: u32, height: u32, depth: usize) -> Result<Vec<u8>> {
     let failed = |error: png::EncodingError| Status::internal(format!("Error while encoding PNG: {error}"));
     if width == 0 || height == 0 {
@@ -219,40 +231,11 @@ impl AudioSummary {
 
 impl Kernel for AudioSummary {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (tag, sounds) = (context.input(0)?, context.input(1)?);
-        let shape = sounds.shape();
-        if !(2..=3).contains(&shape.rank()) {
-            return Err(Status::invalid_argument(format!("Tensor must be 3-D or 2-D, got: {shape}")));
-        }
-        let tag = tag_of(tag)?;
         let rate = match self.sample_rate {
             Some(rate) => rate,
             None => context.scalar::<f32>(2, "sample_rate")?,
         };
-        if rate.is_nan() || rate <= 0.0 || rate > u32::MAX as f32 {
-            return Err(Status::invalid_argument("sample_rate must be > 0"));
-        }
-        let dims = shape.to_usize();
-        let (frames, channels) = (dims[1], dims.get(2).copied().unwrap_or(1));
-        let size = frames * channels;
-        let samples = sounds.as_slice::<f32>()?;
-        let mut summary = Summary::default();
-        for index in 0..dims[0].min(self.max_outputs) {
-            let audio = Audio {
-                sample_rate: rate,
-                num_channels: channels as i64,
-                length_frames: frames as i64,
-                encoded_audio_string: encode_samples(
-                    &samples[index * size..(index + 1) * size],
-                    rate as u32,
-                    channels,
-                )?
-                .into(),
-                content_type: "audio/wav".to_owned(),
-            };
-            let tag = numbered(&tag, "audio", index, self.max_outputs);
-            summary.value.push(Value { tag, value: Some(value::Value::Audio(audio)), ..Default::default() });
-        }
+        let summary = summary_of_sounds(&tag_of(context.input(0)?)?, context.input(1)?, rate, self.max_outputs)?;
         context.set_output(0, serialized(&summary));
         Ok(())
     }
@@ -260,6 +243,35 @@ impl Kernel for AudioSummary {
     fn cost(&self) -> Cost {
         Cost::Expensive
     }
+}
+
+/// Returns the summary of a batch of sounds.
+pub(super) fn summary_of_sounds(tag: &str, sounds: &Tensor, rate: f32, max_outputs: usize) -> Result<Summary> {
+    let shape = sounds.shape();
+    if !(2..=3).contains(&shape.rank()) {
+        return Err(Status::invalid_argument(format!("Tensor must be 3-D or 2-D, got: {shape}")));
+    }
+    if rate.is_nan() || rate <= 0.0 || rate > u32::MAX as f32 {
+        return Err(Status::invalid_argument("sample_rate must be > 0"));
+    }
+    let dims = shape.to_usize();
+    let (frames, channels) = (dims[1], dims.get(2).copied().unwrap_or(1));
+    let size = frames * channels;
+    let samples = sounds.as_slice::<f32>()?;
+    let mut summary = Summary::default();
+    for index in 0..dims[0].min(max_outputs) {
+        let wave = encode_samples(&samples[index * size..(index + 1) * size], rate as u32, channels)?;
+        let audio = Audio {
+            sample_rate: rate,
+            num_channels: channels as i64,
+            length_frames: frames as i64,
+            encoded_audio_string: wave.into(),
+            content_type: "audio/wav".to_owned(),
+        };
+        let tag = numbered(tag, "audio", index, max_outputs);
+        summary.value.push(Value { tag, value: Some(value::Value::Audio(audio)), ..Default::default() });
+    }
+    Ok(summary)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Event files that ops write: SummaryWriter, CreateSummaryFileWriter, FlushSummaryWriter, CloseSummaryWriter, ImportEvent,
-//! WriteSummary, WriteScalarSummary, WriteHistogramSummary, WriteRawProtoSummary, WriteGraphSummary.
+//! WriteSummary, WriteScalarSummary, WriteHistogramSummary, WriteImageSummary, WriteAudioSummary, WriteRawProtoSummary,
+//! WriteGraphSummary.
 
 use super::histogram::Histogram;
+use super::media::{at_most, summary_of_images, summary_of_sounds};
 use super::summarize::for_each_number;
 use super::summary::tag_of;
 use crate::data_flow::ResourceOp;
@@ -83,6 +85,36 @@ pub(super) const OPS: &[Op] = &[
         ],
         write_histogram
     ),
+    Op {
+        def: OpDef {
+            name: "WriteImageSummary",
+            inputs: &[WRITER, STEP, "tag: string", "tensor: T", "bad_color: uint8"],
+            outputs: &[],
+            attrs: &["max_images: int >= 1 = 3", "T: {uint8, double, float, half} = DT_FLOAT"],
+            flags: OpFlags::STATEFUL,
+        },
+        shape: writer_shape,
+        gradient: Gradient::NotDifferentiable,
+        kernels: &[KernelDef::any(|builder| {
+            let max = at_most(builder, "max_images")?;
+            BoxedKernel::new_blocking(WriteMedia { max, summary: image_summary })
+        })],
+    },
+    Op {
+        def: OpDef {
+            name: "WriteAudioSummary",
+            inputs: &[WRITER, STEP, "tag: string", "tensor: float", "sample_rate: float"],
+            outputs: &[],
+            attrs: &["max_outputs: int >= 1 = 3"],
+            flags: OpFlags::STATEFUL,
+        },
+        shape: writer_shape,
+        gradient: Gradient::NotDifferentiable,
+        kernels: &[KernelDef::any(|builder| {
+            let max = at_most(builder, "max_outputs")?;
+            BoxedKernel::new_blocking(WriteMedia { max, summary: sound_summary })
+        })],
+    },
     action!("WriteRawProtoSummary", [WRITER, STEP, "tensor: string"], [], write_serialized),
     action!("WriteGraphSummary", [WRITER, STEP, "tensor: string"], [], write_graph),
 ];
@@ -146,6 +178,38 @@ impl Kernel for Action {
     fn cost(&self) -> Cost {
         Cost::Expensive
     }
+}
+
+/// Writes the summary of a batch of pictures or sounds.
+struct WriteMedia {
+    /// The most values of the summary.
+    max: usize,
+    summary: fn(&OpContext<'_>, usize) -> Result<Summary>,
+}
+
+impl Kernel for WriteMedia {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let writer = context.resource::<Writer>(0)?;
+        let summary = (self.summary)(context, self.max)?;
+        writer.write(context, What::Summary(summary))
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::Expensive
+    }
+}
+
+fn image_summary(context: &OpContext<'_>, max: usize) -> Result<Summary> {
+    let bad_color = context.input(4)?;
+    if !bad_color.shape().is_vector() {
+        return Err(Status::invalid_argument(format!("bad_color must be a vector, got shape {}", bad_color.shape())));
+    }
+    summary_of_images(&tag_of(context.input(2)?)?, context.input(3)?, bad_color.as_slice::<u8>()?, max)
+}
+
+fn sound_summary(context: &OpContext<'_>, max: usize) -> Result<Summary> {
+    let rate = context.scalar::<f32>(4, "sample_rate")?;
+    summary_of_sounds(&tag_of(context.input(2)?)?, context.input(3)?, rate, max)
 }
 
 fn text(tensor: &Tensor, name: &str) -> Result<String> {

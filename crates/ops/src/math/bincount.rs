@@ -128,7 +128,7 @@ fn weights_of<'a, T: Element>(values: &Tensor, weights: &'a Tensor) -> Result<Op
     }
     if weights.num_elements() != values.num_elements() {
         return Err(Status::invalid_argument(format!(
-            "`weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts as all weights equal to 1. Received {}",
+            "Input indices and weights must have the same size. `weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts as all weights equal to 1. Received {}",
             weights.shape()
         )));
     }

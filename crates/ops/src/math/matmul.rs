@@ -551,7 +551,10 @@ impl Kernel for SparseMatMul {
             _ => Ok(tensor.clone()),
         };
         let (a, b) = (wide(context.input(0)?)?, wide(context.input(1)?)?);
-        let (shape, out_shape) = matrix_product_shape(a.shape(), b.shape(), self.transpose_a, self.transpose_b)?;
+        let product = matrix_product_shape(a.shape(), b.shape(), self.transpose_a, self.transpose_b);
+        let (shape, out_shape) = product.map_err(|status| {
+            status.context(format!("Matrix size incompatible: a: {}, b: {}", a.shape(), b.shape()))
+        })?;
         let (a, b) = (a.as_slice::<f32>()?, b.as_slice::<f32>()?);
         let output = Tensor::build(out_shape, |out: &mut [f32]| product::matmul(shape, a, b, out))?;
         context.set_output(0, output);

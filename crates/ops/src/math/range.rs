@@ -3,6 +3,7 @@
 use graph::{Graph, Output, ShapeContext};
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, Op, OpContext, OpDef, OpFlags, kernels};
 use num_traits::Float;
+use std::cmp::Ordering;
 use std::marker::PhantomData;
 use tensor::{DType, Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
 
@@ -103,11 +104,14 @@ fn check_bounds<T: PartialOrd + Default + std::fmt::Display>(start: T, limit: T,
     if delta == zero {
         return Err(Status::invalid_argument("Requires delta != 0: 0"));
     }
-    if delta > zero && start > limit {
-        return Err(Status::invalid_argument(format!("Requires start <= limit when delta > 0: {start}/{limit}")));
+    // What isn't a number is on neither side. TensorFlow writes it in lower case.
+    let shown = || format!("{start}/{limit}").to_lowercase();
+    let order = start.partial_cmp(&limit);
+    if delta > zero && order.is_none_or(Ordering::is_gt) {
+        return Err(Status::invalid_argument(format!("Requires start <= limit when delta > 0: {}", shown())));
     }
-    if delta < zero && start < limit {
-        return Err(Status::invalid_argument(format!("Requires start >= limit when delta < 0: {start}/{limit}")));
+    if delta < zero && order.is_none_or(Ordering::is_lt) {
+        return Err(Status::invalid_argument(format!("Requires start >= limit when delta < 0: {}", shown())));
     }
     Ok(())
 }
@@ -163,6 +167,15 @@ macro_rules! float_ranges {
 
 float_ranges!(f32, f64, f16, bf16);
 
+/// Returns the one element of an input. As in TensorFlow, a vector of one element will do.
+fn scalar<T: Element>(context: &OpContext<'_>, index: usize, name: &str) -> Result<T> {
+    let tensor = context.input(index)?;
+    if tensor.num_elements() != 1 || tensor.shape().rank() > 1 {
+        return Err(Status::invalid_argument(format!("{name} must be a scalar, not shape {}", tensor.shape())));
+    }
+    tensor.to_scalar()
+}
+
 struct Range<T> {
     element: PhantomData<fn(T)>,
 }
@@ -175,9 +188,9 @@ impl<T: RangeElement> Range<T> {
 
 impl<T: RangeElement> Kernel for Range<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let start = context.scalar::<T>(0, "start")?;
-        let limit = context.scalar::<T>(1, "limit")?;
-        let delta = context.scalar::<T>(2, "delta")?;
+        let start = scalar::<T>(context, 0, "start")?;
+        let limit = scalar::<T>(context, 1, "limit")?;
+        let delta = scalar::<T>(context, 2, "delta")?;
         let shape = Shape::new(&[T::range_length(start, limit, delta)?])?;
         let output = Tensor::build(shape, |out: &mut [T]| T::fill(start, delta, out))?;
         context.set_output(0, output);
@@ -197,7 +210,7 @@ impl<T: Element + Float> LinSpace<T> {
 
 impl<T: Element + Float> Kernel for LinSpace<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (start, stop) = (context.scalar::<T>(0, "start")?, context.scalar::<T>(1, "stop")?);
+        let (start, stop) = (scalar::<T>(context, 0, "start")?, scalar::<T>(context, 1, "stop")?);
         let num = context.input(2)?;
         if num.num_elements() != 1 {
             return Err(Status::invalid_argument(format!("num must be a scalar, not shape {}", num.shape())));

@@ -343,6 +343,9 @@ fn picked<'a>(context: &'a OpContext<'_>) -> Result<Picked<'a>> {
         return Err(Status::invalid_argument("Shape must be at least rank 1: data is a scalar"));
     }
     let (index, ids) = vectors(index, ids)?;
+    if ids.first().is_some_and(|&first| first < 0) && ids.is_sorted() {
+        return Err(Status::invalid_argument(format!("segment ids must be >= 0: the first is {}", ids[0])));
+    }
     check_sorted(&ids)?;
     let rows = shape.dim(0);
     if let Some(position) = index.iter().position(|&row| row < 0 || row >= rows) {

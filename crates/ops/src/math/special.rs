@@ -496,10 +496,14 @@ where
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let inputs = [context.input(0)?, context.input(1)?, context.input(2)?];
         let mut shape: Option<&Shape> = None;
-        for input in inputs.iter().filter(|input| !input.shape().is_scalar()) {
-            if *shape.get_or_insert(input.shape()) != input.shape() {
-                return Err(Status::invalid_argument("Shapes of a, b and x must be equal, or scalar"));
+        for (one, other, names) in [(0, 1, "a and b"), (0, 2, "a and x"), (1, 2, "b and x")] {
+            let (one, other) = (inputs[one].shape(), inputs[other].shape());
+            if !one.is_scalar() && !other.is_scalar() && one != other {
+                return Err(Status::invalid_argument(format!("Shapes of {names} are inconsistent: {one} vs. {other}")));
             }
+        }
+        for input in inputs.iter().filter(|input| !input.shape().is_scalar()) {
+            shape.get_or_insert(input.shape());
         }
         let dims = inputs.map(|input| input.shape().to_usize());
         let plan = Broadcast::<3>::of([&dims[0], &dims[1], &dims[2]])

@@ -31,7 +31,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::Fn(softplus_grad_gradient),
-        kernels: binary_kernels!([f32, f64, f16, bf16] => |gradient, x| gradient * x.simd_sigmoid()),
+        kernels: unbroadcast_kernels!([f32, f64, f16, bf16] => |gradient, x| gradient * x.simd_sigmoid()),
     },
     Op {
         def: OpDef {
@@ -60,7 +60,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::Unsupported,
-        kernels: binary_kernels!(
+        kernels: unbroadcast_kernels!(
             [f32] => |gradient, x| gradient / ((1.0 + x.abs()) * (1.0 + x.abs())),
             [f64] => |gradient, x| gradient / ((1.0 + x.abs()) * (1.0 + x.abs())),
             [f16] => |gradient, x| gradient / ((f16::ONE + x.abs()) * (f16::ONE + x.abs())),

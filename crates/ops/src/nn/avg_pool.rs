@@ -4,12 +4,13 @@ use super::max_pool::with_pool_attrs;
 use super::padding::Padding;
 use super::pool_plan::{PoolWindow, pool_shape};
 use crate::compose::{Gradients, shape_of};
+use crate::sizes::shape_of_sizes;
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Cost, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags};
 use numeric::float::Float;
 use numeric::pool as loops;
 use std::marker::PhantomData;
-use tensor::{Element, PartialShape, Result, Shape, Status, Tensor, bf16, f16};
+use tensor::{Element, PartialShape, Result, Status, Tensor, bf16, f16};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[
@@ -186,12 +187,18 @@ impl<T: Element + Float, const N: usize> Kernel for Backward<T, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (sizes, gradient) = (context.input(0)?, context.input(1)?);
         if !sizes.shape().is_vector() || sizes.num_elements() != N + 2 {
-            return Err(Status::invalid_argument(format!(
-                "orig_input_shape must be 1-dimensional and {} elements",
-                N + 2
-            )));
+            // The names are TensorFlow's.
+            let name = if N == 2 { "out_backprop" } else { "tensor_in" };
+            return Err(Status::invalid_argument(format!("{name} must be 1-dimensional and {} elements", N + 2)));
         }
-        let shape = Shape::new(&sizes.to_indices()?)?;
+        if gradient.shape().rank() != N + 2 {
+            return Err(Status::invalid_argument(format!("out_backprop must be {}-dimensional", N + 2)));
+        }
+        let sizes = sizes.to_indices()?;
+        if let Some(size) = sizes.iter().find(|&&size| size < 0) {
+            return Err(Status::invalid_argument(format!("Expected a non-negative size, got {size}")));
+        }
+        let shape = shape_of_sizes(&sizes)?;
         let plan = self.pool.plan(&shape, "orig_input_shape")?;
         plan.check_output(gradient.shape(), "grad")?;
         if plan.is_empty() {

@@ -1,8 +1,10 @@
 //! Convolutions: Conv2D, Conv3D and their gradient ops.
 
+use super::conv_check::ConvShapes;
 use super::padding::Padding;
 use super::window::{Images, Window};
 use crate::compose::{Gradients, shape_of};
+use crate::sizes::shape_of_sizes;
 use graph::builder::Operation;
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -370,12 +372,23 @@ pub(super) struct Plan {
 impl Plan {
     /// Plans the convolution of an input with a filter.
     pub(super) fn new(window: &Window, input: &Shape, filter: &Shape) -> Result<Plan> {
-        let images = window.images(input, "input")?;
         let spatial = window.spatial;
+        for (name, shape) in [("input", input), ("filter", filter)] {
+            if spatial == 2 && shape.rank() != 4 {
+                return Err(Status::invalid_argument(format!("convolution {name} must be 4-dimensional: {shape}")));
+            }
+        }
+        let images = window.images(input, "input")?;
         if filter.rank() != spatial + 2 {
             return Err(Status::invalid_argument(format!("filter must be {}-dimensional: {filter}", spatial + 2)));
         }
-        // A filter without output channels gives an empty output; one without input has no meaning.
+        if filter.dims()[spatial] == 0 {
+            return Err(Status::invalid_argument(match spatial {
+                2 => "filter depth must be stricly positive, got 0",
+                _ => "filter_depth must be non-zero",
+            }));
+        }
+        // A filter without output channels gives an output without elements; one that sees nothing has no meaning.
         if filter.dims()[..=spatial].contains(&0) {
             return Err(Status::invalid_argument(
                 "filter must not have zero elements (i.e. all dimensions must be non-zero)",
@@ -420,17 +433,7 @@ impl Plan {
         Ok(Plan { window: window.clone(), shape, output })
     }
 
-    fn check_gradient(&self, gradient: &Shape, op: &str) -> Result<()> {
-        let expected = self.window.shape(&self.output)?;
-        if gradient != &expected {
-            return Err(Status::invalid_argument(format!(
-                "{op}: Size of out_backprop doesn't match computed: actual = {gradient}, computed = {expected}"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Returns whether there is nothing to compute: no output, or no input.
+    /// Returns whether there is nothing to compute: no output, or none of the input.
     fn is_empty(&self) -> bool {
         self.shape.out_len() == 0 || self.shape.in_len() == 0
     }
@@ -528,7 +531,7 @@ fn sizes_of(tensor: &Tensor, by_shape: bool, name: &str) -> Result<Shape> {
     if !tensor.shape().is_vector() {
         return Err(Status::invalid_argument(format!("{name} input must be 1-dim, not {}", tensor.shape().rank())));
     }
-    Shape::new(&tensor.to_indices()?)
+    shape_of_sizes(&tensor.to_indices()?)
 }
 
 fn takes_tensors(builder: &KernelBuilder<'_>) -> bool {
@@ -558,6 +561,18 @@ impl<T: Element + ConvElement, const N: usize> Kernel for BackpropInput<T, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (filter, gradient) = (context.input(1)?, context.input(2)?);
         let mut sizes = sizes_of(context.input(0)?, self.by_shape, "input_sizes")?;
+        if N == 2 && ![N, N + 2].contains(&sizes.rank()) {
+            return Err(Status::invalid_argument(format!(
+                "Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: {}",
+                sizes.rank()
+            )));
+        }
+        if N == 2 && gradient.shape().rank() != N + 2 {
+            return Err(Status::invalid_argument(format!(
+                "input_sizes must be 4-dimensional, got: {}",
+                gradient.shape().rank()
+            )));
+        }
         if sizes.rank() == N && gradient.shape().rank() == N + 2 && filter.shape().rank() == N + 2 {
             // Only the spatial sizes are given.
             let mut size = [1; 3];
@@ -565,8 +580,9 @@ impl<T: Element + ConvElement, const N: usize> Kernel for BackpropInput<T, N> {
             let images = Images { batch: gradient.shape().size(0), size, channels: filter.shape().size(N) };
             sizes = self.window.shape(&images)?;
         }
+        let shapes = ConvShapes { input: &sizes, filter: filter.shape(), gradient: gradient.shape() };
+        shapes.check(&self.window, &self.op)?;
         let plan = Plan::new(&self.window, &sizes, filter.shape())?;
-        plan.check_gradient(gradient.shape(), &self.op)?;
         if plan.is_empty() {
             let output = Tensor::zeros(T::DTYPE, sizes)?;
             context.set_output(0, output);
@@ -610,8 +626,9 @@ impl<T: Element + ConvElement, const N: usize> Kernel for BackpropFilter<T, N> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (input, gradient) = (context.input(0)?, context.input(2)?);
         let sizes = sizes_of(context.input(1)?, self.by_shape, "filter_sizes")?;
+        let shapes = ConvShapes { input: input.shape(), filter: &sizes, gradient: gradient.shape() };
+        shapes.check(&self.window, &self.op)?;
         let plan = Plan::new(&self.window, input.shape(), &sizes)?;
-        plan.check_gradient(gradient.shape(), &self.op)?;
         if plan.is_empty() {
             context.set_output(0, Tensor::zeros(T::DTYPE, sizes)?);
             return Ok(());

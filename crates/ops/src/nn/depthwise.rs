@@ -1,9 +1,11 @@
 //! Convolutions of each channel separately: DepthwiseConv2dNative and its gradient ops.
 
 use super::conv::{Names, backprop_filter_gradient, backprop_input_gradient, forward_gradient};
+use super::conv_check::ConvShapes;
 use super::padding::Padding;
 use super::window::{Images, Window};
 use crate::compose::Gradients;
+use crate::sizes::shape_of_sizes;
 use graph::{Output, ShapeContext};
 use kernel::{BoxedKernel, Cost, Gradient, GradientArgs, Kernel, KernelDef, Op, OpContext, OpDef, OpFlags};
 use numeric::conv::{
@@ -157,6 +159,9 @@ const fn kernel_of<T: Element + Float>() -> KernelDef {
 
 /// Plans the convolution, and returns the sizes of its output.
 fn plan(window: &Window, input: &Shape, filter: &Shape) -> Result<(DepthwiseShape, Images)> {
+    if input.rank() != 4 {
+        return Err(Status::invalid_argument(format!("input must be 4-dimensional{input}")));
+    }
     let images = window.images(input, "input")?;
     if filter.rank() != 4 {
         return Err(Status::invalid_argument(format!("filter must be 4-dimensional: {filter}")));
@@ -189,7 +194,13 @@ fn plan(window: &Window, input: &Shape, filter: &Shape) -> Result<(DepthwiseShap
 impl<T: Element + Float> Kernel for Depthwise<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let window = &self.window;
-        let sizes = |index: usize| -> Result<Shape> { Shape::new(&context.input(index)?.to_indices()?) };
+        let sizes = |index: usize, name: &str| -> Result<Shape> {
+            let sizes = context.input(index)?.to_indices()?;
+            if let Some(axis) = sizes.iter().position(|&size| size < 0) {
+                return Err(Status::invalid_argument(format!("Dimension {axis} of {name} must be >= 0")));
+            }
+            shape_of_sizes(&sizes)
+        };
         let output = match self.stage {
             Stage::Forward => {
                 let (input, filter) = (context.input(0)?, context.input(1)?);
@@ -202,9 +213,10 @@ impl<T: Element + Float> Kernel for Depthwise<T> {
                 window.from_channels_last::<T>(output)?
             }
             Stage::BackpropInput => {
-                let (input_shape, filter, gradient) = (sizes(0)?, context.input(1)?, context.input(2)?);
-                let (shape, out) = plan(window, &input_shape, filter.shape())?;
-                check_gradient_shape(window, &out, gradient.shape())?;
+                let (input_shape, filter, gradient) = (sizes(0, "input_sizes")?, context.input(1)?, context.input(2)?);
+                let shapes = ConvShapes { input: &input_shape, filter: filter.shape(), gradient: gradient.shape() };
+                shapes.check_depthwise(window, "DepthwiseConv2DBackpropInput")?;
+                let (shape, _) = plan(window, &input_shape, filter.shape())?;
                 let images = window.images(&input_shape, "input_sizes")?;
                 let gradient = window.channels_last::<T>(gradient)?;
                 let (filter, gradient) = (filter.as_slice::<T>()?, gradient.as_slice::<T>()?);
@@ -214,9 +226,10 @@ impl<T: Element + Float> Kernel for Depthwise<T> {
                 window.from_channels_last::<T>(output)?
             }
             Stage::BackpropFilter => {
-                let (input, filter_shape, gradient) = (context.input(0)?, sizes(1)?, context.input(2)?);
-                let (shape, out) = plan(window, input.shape(), &filter_shape)?;
-                check_gradient_shape(window, &out, gradient.shape())?;
+                let (input, filter_shape, gradient) = (context.input(0)?, sizes(1, "filter_sizes")?, context.input(2)?);
+                let shapes = ConvShapes { input: input.shape(), filter: &filter_shape, gradient: gradient.shape() };
+                shapes.check_depthwise(window, "DepthwiseConv2DBackpropFilter")?;
+                let (shape, _) = plan(window, input.shape(), &filter_shape)?;
                 let (input, gradient) = (window.channels_last::<T>(input)?, window.channels_last::<T>(gradient)?);
                 let (input, gradient) = (input.as_slice::<T>()?, gradient.as_slice::<T>()?);
                 Tensor::build(filter_shape, |out: &mut [T]| {
@@ -231,14 +244,6 @@ impl<T: Element + Float> Kernel for Depthwise<T> {
     fn cost(&self) -> Cost {
         Cost::Expensive
     }
-}
-
-fn check_gradient_shape(window: &Window, output: &Images, gradient: &Shape) -> Result<()> {
-    let expected = window.shape(output)?;
-    if gradient != &expected {
-        return Err(Status::invalid_argument(format!("out_backprop must have shape {expected}, but has {gradient}")));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

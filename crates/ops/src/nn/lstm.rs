@@ -150,8 +150,9 @@ impl Sizes {
         let used = used.to_scalar::<i64>()?;
         let (x, cs_prev) = (context.input(1)?, context.input(2)?);
         let (&[times, batch, inputs], &[_, cells]) = (x.dims(), cs_prev.dims()) else {
+            let name = if x.shape().rank() == 3 { "cs_prev must be 2D" } else { "x must be 3D" };
             return Err(Status::invalid_argument(format!(
-                "x must be 3D and cs_prev 2D, got {} and {}",
+                "{name}: x and cs_prev have shapes {} and {}",
                 x.shape(),
                 cs_prev.shape()
             )));
@@ -206,6 +207,24 @@ fn check_dims(context: &OpContext<'_>, index: usize, expected: &[i64]) -> Result
         return Ok(());
     }
     let name = GRAD_INPUTS[index].trim_end_matches(": T");
+    if tensor.shape().rank() == expected.len() {
+        // What the sizes are called in TensorFlow's texts.
+        let sizes: &[&str] = match name {
+            "cs_prev" | "h_prev" => &["batch_size", "cell_size"],
+            "w" => &["input_size + cell_size", "cell_size * 4"],
+            "b" => &["cell_size * 4"],
+            _ => &["cell_size"],
+        };
+        let method = if matches!(name, "cs_prev" | "h_prev") { "dims" } else { "dim_size" };
+        let differs = (0..expected.len()).find(|&axis| tensor.dims()[axis] != expected[axis]);
+        if let Some((axis, size)) = differs.and_then(|axis| Some((axis, sizes.get(axis)?))) {
+            return Err(Status::invalid_argument(format!(
+                "{name}.{method}({axis}) != {size}: {} vs. {}",
+                tensor.dims()[axis],
+                expected[axis]
+            )));
+        }
+    }
     Err(Status::invalid_argument(format!("{name} must have shape {expected:?}, got {}", tensor.shape())))
 }
 

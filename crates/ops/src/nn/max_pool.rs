@@ -392,7 +392,7 @@ where
                 pooled::<T>(&plan, input, None, |input, _, out| loops::max_pool(&plan.shape, input, out))?
             }
             Stage::Twice => {
-                let plan = pool.plan(input.shape(), "orig_input")?;
+                let plan = pool.plan(input.shape(), "tensor_in")?;
                 plan.check_output(context.input(1)?.shape(), "orig_output")?;
                 let gradient = context.input(2)?;
                 if gradient.shape() != input.shape() {
@@ -407,7 +407,7 @@ where
                 })?
             }
             Stage::Backward => {
-                let plan = pool.plan(input.shape(), "orig_input")?;
+                let plan = pool.plan(input.shape(), "tensor_in")?;
                 plan.check_output(context.input(1)?.shape(), "orig_output")?;
                 let gradient = context.input(2)?;
                 plan.check_output(gradient.shape(), "grad")?;
@@ -542,6 +542,13 @@ impl<T: Element + PoolElement> BackwardWithArgmax<T> {
 impl<T: Element + PoolElement> Kernel for BackwardWithArgmax<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (input, gradient, places) = (context.input(0)?, context.input(1)?, context.input(2)?);
+        if gradient.shape() != places.shape() {
+            return Err(Status::invalid_argument(format!(
+                "Expected argmax shape to be {}, but got {}",
+                gradient.shape(),
+                places.shape()
+            )));
+        }
         if input.shape().rank() != 4 || gradient.shape().rank() != 4 || gradient.shape() != places.shape() {
             return Err(Status::invalid_argument(format!(
                 "tensor_in and grad must be 4-dimensional and argmax must have the shape of grad, got {}, {} and {}",

@@ -17,6 +17,7 @@ mod avg_pool;
 mod batch_norm;
 mod bias;
 mod conv;
+mod conv_check;
 mod data_format;
 mod depthwise;
 mod dilation;

@@ -24,6 +24,12 @@ pub(super) struct PoolWindow {
 
 impl PoolWindow {
     pub(super) fn new(attrs: &AttrMap, spatial: usize, size: &[i64], strides: &[i64]) -> Result<PoolWindow> {
+        if size.len() != spatial + 2 {
+            return Err(Status::invalid_argument(format!(
+                "Sliding window ksize field must specify {} dimensions",
+                spatial + 2
+            )));
+        }
         let window = Window::new(attrs, spatial, strides)?;
         let (batch, size, channel_size) = window.steps(size, "ksize")?;
         if batch != 1 {

@@ -144,11 +144,18 @@ struct Range {
 
 impl Range {
     fn of(context: &OpContext<'_>, first: usize) -> Result<Range> {
+        Range::named(context, first, ["the minimum of a range", "the maximum of a range"])
+    }
+
+    /// Returns the range of two inputs, which errors call so.
+    fn named(context: &OpContext<'_>, first: usize, names: [&str; 2]) -> Result<Range> {
         let bound = |index: usize| {
             let tensor = context.input(index)?;
             if !tensor.shape().is_scalar() {
                 return Err(Status::invalid_argument(format!(
-                    "input {index}, the bound of a range, must be a scalar, got shape {}",
+                    "{} must be rank 0 but is rank {}, got shape {}",
+                    names[index - first],
+                    tensor.shape().rank(),
                     tensor.shape()
                 )));
             }
@@ -217,12 +224,17 @@ impl QuantizedConv2D {
 impl Kernel for QuantizedConv2D {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (input, filter) = (context.input(0)?, context.input(1)?);
-        let (input_range, filter_range) = (Range::of(context, 2)?, Range::of(context, 4)?);
+        let (input_range, filter_range) = (
+            Range::named(context, 2, ["min_input", "max_input"])?,
+            Range::named(context, 4, ["min_filter", "max_filter"])?,
+        );
         let (&[batch, rows, columns, depth], &[filter_rows, filter_columns, filter_depth, count]) =
             (input.dims(), filter.dims())
         else {
             return Err(Status::invalid_argument(format!(
-                "input and filter must be 4-dimensional: {} and {}",
+                "{} must be rank 4 but is rank {}: input and filter must be 4-dimensional: {} and {}",
+                if input.shape().rank() != 4 { "input" } else { "filter" },
+                if input.shape().rank() != 4 { input.shape().rank() } else { filter.shape().rank() },
                 input.shape(),
                 filter.shape()
             )));
@@ -391,12 +403,13 @@ struct Requantize {
 impl Kernel for Requantize {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let (from, to) = (Range::of(context, 1)?, Range::of(context, 3)?);
-        for (value, bound, fits) in
-            [(to.min, "requested_output_min", to.min <= 0.0), (to.max, "requested_output_max", to.max >= 0.0)]
-        {
+        for (value, bound, fits) in [
+            (to.min, "requested_output_min must be <= 0", to.min <= 0.0),
+            (to.max, "requested_output_max must be >= 0", to.max >= 0.0),
+        ] {
             if !fits {
                 return Err(Status::invalid_argument(format!(
-                    "zero must lie in the requested range: {bound} is {value}"
+                    "{bound}, but got {value}: zero must lie in the requested range"
                 )));
             }
         }

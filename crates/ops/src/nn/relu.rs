@@ -37,7 +37,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::Fn(relu_grad_gradient),
-        kernels: binary_kernels!(
+        kernels: unbroadcast_kernels!(
             [f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64] =>
                 |gradient, feature| if feature > Default::default() { gradient } else { Default::default() },
         ),
@@ -105,7 +105,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::Fn(relu6_grad_gradient),
-        kernels: binary_kernels!(
+        kernels: unbroadcast_kernels!(
             [f32] => |gradient, feature| if feature > 0.0 && feature < 6.0 { gradient } else { 0.0 },
             [f64] => |gradient, feature| if feature > 0.0 && feature < 6.0 { gradient } else { 0.0 },
             [f16] => |gradient, feature| if feature > f16::ZERO && feature < SIX_HALF { gradient } else { f16::ZERO },
@@ -144,7 +144,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::Fn(elu_grad_gradient),
-        kernels: binary_kernels!(
+        kernels: unbroadcast_kernels!(
             [f32] => |gradient, output| if output < 0.0 { (output + 1.0) * gradient } else { gradient },
             [f64] => |gradient, output| if output < 0.0 { (output + 1.0) * gradient } else { gradient },
             [f16] => |gradient, output| if output < f16::ZERO { (output + f16::ONE) * gradient } else { gradient },
@@ -182,7 +182,7 @@ pub(super) const OPS: &[Op] = &[
         },
         shape: shape::merged,
         gradient: Gradient::Fn(selu_grad_gradient),
-        kernels: binary_kernels!(
+        kernels: unbroadcast_kernels!(
             [f32] => |gradient, output| {
                 if output < 0.0 { gradient * (output + SCALE_ALPHA as f32) } else { gradient * SCALE as f32 }
             },
@@ -319,7 +319,8 @@ const fn leaky_relu_grad<T: Element + Float>() -> KernelDef {
         types: const { &[("T", T::DTYPE)] },
         create: |builder| {
             let alpha = alpha::<T>(builder)?;
-            Binary::boxed(move |gradient: T, feature: T| if feature > T::zero() { gradient } else { alpha * gradient })
+            let function = move |gradient: T, feature: T| if feature > T::zero() { gradient } else { alpha * gradient };
+            Binary::unbroadcast(builder, function)
         },
     }
 }

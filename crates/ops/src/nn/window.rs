@@ -98,7 +98,7 @@ impl Window {
                 Ok(step) if step > 0 && step <= i32::MAX as usize => positive.push(step),
                 _ => {
                     return Err(Status::invalid_argument(format!(
-                        "Sliding window {name} must be positive, got {step}"
+                        "Sliding window {name} must be positive. Stride must be > 0, but got {step}"
                     )));
                 }
             }

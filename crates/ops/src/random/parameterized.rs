@@ -1,7 +1,9 @@
-//! Random numbers with parameters in tensors: ParameterizedTruncatedNormal, StatelessRandomBinomial.
+//! Random numbers of parameters that are tensors: ParameterizedTruncatedNormal, StatelessRandomBinomial,
+//! StatefulRandomBinomial.
 
 use super::gamma::{numbers_tensor, to_doubles};
 use super::generator::{Generator, output_of_shape, shape_argument};
+use super::stateful::reserve;
 use super::stateless::seeds;
 use crate::array::broadcast;
 use crate::elementwise::broadcast_plan;
@@ -45,6 +47,26 @@ pub(super) const OPS: &[Op] = &[
         shape: output_of_shape,
         gradient: Gradient::NotDifferentiable,
         kernels: &[KernelDef::any(|builder| BoxedKernel::new(StatelessBinomial { output: builder.output_dtype(0) }))],
+    },
+    Op {
+        def: OpDef {
+            name: "StatefulRandomBinomial",
+            inputs: &["resource: resource", "algorithm: int64", "shape: S", "counts: T", "probs: T"],
+            outputs: &["output: dtype"],
+            attrs: &[
+                "S: {int32, int64}",
+                "T: {half, float, double, int32, int64} = DT_DOUBLE",
+                "dtype: {half, float, double, int32, int64} = DT_INT64",
+            ],
+            flags: OpFlags::STATEFUL,
+        },
+        shape: |c| {
+            let shape = c.constant_as_shape(2)?;
+            c.set_output(0, shape);
+            Ok(())
+        },
+        gradient: Gradient::Unsupported,
+        kernels: &[KernelDef::any(|builder| BoxedKernel::new(StatefulBinomial { output: builder.output_dtype(0) }))],
     },
 ];
 
@@ -186,6 +208,25 @@ impl Kernel for StatelessBinomial {
         let seed = seeds(context.input(1)?)?;
         let trials = Trials::new(context, context.input(0)?, 2)?;
         let output = trials.draw(Philox::from_stateless_seed(seed), self.output)?;
+        context.set_output(0, output);
+        Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost::Expensive
+    }
+}
+
+struct StatefulBinomial {
+    output: DType,
+}
+
+impl Kernel for StatefulBinomial {
+    fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
+        let trials = Trials::new(context, context.input(2)?, 3)?;
+        // More than the draws need. TensorFlow leaves the state as it was, so that all of its draws are the same.
+        let set_aside = trials.pairs.len() * 2 * 100 * (trials.samples + 3) / 4;
+        let output = trials.draw(reserve(context, set_aside)?, self.output)?;
         context.set_output(0, output);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Sums and extremes of sparse tensors: SparseAdd, SparseTensorDenseAdd, SparseSparseMaximum, SparseSparseMinimum, and
 //! SparseDenseCwiseAdd, -Mul and -Div.
 
-use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
+use super::coordinates::{Sparse, Words, in_bounds, indices_tensor, list};
 use super::gradients;
 use crate::arithmetic::Arithmetic;
 use crate::compose::call;
@@ -202,16 +202,23 @@ fn merged(a: &Sparse<'_>, b: &Sparse<'_>) -> Vec<Pair> {
     pairs
 }
 
-fn two<'a>(context: &'a OpContext<'_>) -> Result<(Sparse<'a>, Sparse<'a>)> {
-    let a = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
-    let b = Sparse::new(context.input(3)?, context.input(4)?, context.input(5)?)?;
+/// Returns the two operands. The error for shapes without dimensions is `empty`.
+fn two<'a>(context: &'a OpContext<'_>, empty: &str) -> Result<(Sparse<'a>, Sparse<'a>)> {
+    let a = Sparse::in_words(Words::Validated, context.input(0)?, context.input(1)?, context.input(2)?)?;
+    let b = Sparse::in_words(Words::Validated, context.input(3)?, context.input(4)?, context.input(5)?)?;
     if a.rank() == 0 || b.rank() == 0 {
-        return Err(Status::invalid_argument("Input shapes must have at least one dimension"));
+        return Err(Status::invalid_argument(empty));
     }
-    if a.shape != b.shape {
+    if a.rank() != b.rank() {
         return Err(Status::invalid_argument(format!(
             "Operands' shapes do not match: got {:?} and {:?}",
             a.shape, b.shape
+        )));
+    }
+    if let Some(axis) = (0..a.rank()).find(|&axis| a.shape[axis] != b.shape[axis]) {
+        return Err(Status::invalid_argument(format!(
+            "Operands' shapes do not match: got {} and {} for dimension {axis}",
+            a.shape[axis], b.shape[axis]
         )));
     }
     Ok((a, b))
@@ -227,7 +234,8 @@ impl<T: Number> SparseAdd<T> {
 
 impl<T: Number> Kernel for SparseAdd<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (a, b) = two(context)?;
+        check_counts(context)?;
+        let (a, b) = two(context, "Tesors must not be empty")?;
         let (x, y) = (a.values.as_slice::<T>()?, b.values.as_slice::<T>()?);
         let thresh = threshold(context.input(6)?)?;
         let (mut indices, mut values) = (Vec::new(), Vec::new());
@@ -252,8 +260,29 @@ impl<T: Number> Kernel for SparseAdd<T> {
     }
 }
 
+/// Checks that each operand has as many values as indices.
+fn check_counts(context: &OpContext<'_>) -> Result<()> {
+    let [a_indices, a_values, b_indices, b_values] =
+        [context.input(0)?, context.input(1)?, context.input(3)?, context.input(4)?];
+    let rows = |tensor: &Tensor| tensor.dims().first().copied().unwrap_or(1);
+    let (expected, got) = ((rows(a_indices), rows(b_indices)), (rows(a_values), rows(b_values)));
+    if a_indices.shape().is_matrix() && b_indices.shape().is_matrix() && expected != got {
+        return Err(Status::invalid_argument(format!(
+            "Expected {} and {} non-empty input values, got {} and {}",
+            expected.0, expected.1, got.0, got.1
+        )));
+    }
+    Ok(())
+}
+
 /// Returns the one number of a tensor of any real type.
 fn threshold(tensor: &Tensor) -> Result<f64> {
+    if !tensor.shape().is_scalar() {
+        return Err(Status::invalid_argument(format!(
+            "The magnitude threshold must be a scalar: got shape {}",
+            tensor.shape()
+        )));
+    }
     fn number<T: Element + ToPrimitive>(tensor: &Tensor) -> Result<f64> {
         Ok(tensor.to_scalar::<T>()?.to_f64().unwrap_or(f64::NAN))
     }
@@ -291,9 +320,10 @@ impl<T: Number> Kernel for SparseAddGrad<T> {
         };
         let rank = rank as usize;
         if count != grad.len() as i64 || rank == 0 {
-            return Err(Status::invalid_argument(
-                "# elements in backprop_val_grad and # rows in sum_indices should match",
-            ));
+            return Err(Status::invalid_argument(format!(
+                "# elements of backprop_val_grad and # rows of sum_indices should match (#nnz of sum): got {} and {count}",
+                grad.len()
+            )));
         }
         let sum = sum.as_slice::<i64>()?;
         let mut outputs = Vec::new();
@@ -331,18 +361,38 @@ impl<T: Arithmetic> Kernel for DenseAdd<T> {
         let (indices, shape) = (context.input(0)?.to_indices()?, context.input(2)?.to_indices()?);
         let values = context.input(1)?.clone();
         let (values, dims) = (values.as_slice::<T>()?, context.input(0)?.dims().to_vec());
-        if dims != [values.len() as i64, shape.len() as i64] || context.input(3)?.dims() != shape {
-            return Err(Status::invalid_argument(format!(
-                "the sparse operand of shape {shape:?} doesn't fit the dense one of shape {}",
-                context.input(3)?.shape()
-            )));
+        let dense = context.input(3)?.dims();
+        let error = |text: String| Err(Status::invalid_argument(text));
+        if dims.first() != Some(&(values.len() as i64)) {
+            return error(format!(
+                "Dimensions {} and {} are not compatible: of indices, and of values",
+                dims.first().copied().unwrap_or(0),
+                values.len()
+            ));
+        }
+        if shape.len() != dense.len() {
+            return error(format!("Two operands have different ranks; received: {} and {}", shape.len(), dense.len()));
+        }
+        if let Some(axis) = (0..shape.len()).find(|&axis| shape[axis] != dense[axis]) {
+            return error(format!(
+                "Dimension {axis} does not equal (no broadcasting is supported): sparse side {} vs dense side {}",
+                shape[axis], dense[axis]
+            ));
+        }
+        if dims.get(1) != Some(&(shape.len() as i64)) {
+            return error(format!("indices of {dims:?} don't fit a shape of {} dimensions", shape.len()));
         }
         let mut output = context.take_input(3)?;
         let into = output.make_mut::<T>()?;
         for (row, &value) in values.iter().enumerate() {
             let index = &indices[row * shape.len()..(row + 1) * shape.len()];
-            if !in_bounds(index, &shape) {
-                return Err(out_of_bounds(row, index, &shape));
+            if let Some(axis) = (0..shape.len()).find(|&axis| !(0..shape[axis]).contains(&index[axis])) {
+                let sizes = shape.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+                return Err(Status::invalid_argument(format!(
+                    "Sparse tensor has an invalid index on dimension {axis}: a_indices({row},{axis}) = {}, dense tensor \
+                     shape: {sizes}",
+                    index[axis]
+                )));
             }
             let place = &mut into[flat(index, &shape)];
             *place = place.plus(value);
@@ -370,9 +420,9 @@ impl<T: Number> Extreme<T> {
 
 impl<T: Number> Kernel for Extreme<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let (a, b) = two(context)?;
-        a.check_bounds()?;
-        b.check_bounds()?;
+        let (a, b) = two(context, "Tensors must not be empty")?;
+        a.validate_bounds()?;
+        b.validate_bounds()?;
         let (x, y) = (a.values.as_slice::<T>()?, b.values.as_slice::<T>()?);
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         for pair in merged(&a, &b) {
@@ -404,16 +454,20 @@ impl<T: Number> Cwise<T> {
 
 impl<T: Number> Kernel for Cwise<T> {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
+        let sparse = Sparse::in_words(Words::Cwise, context.input(0)?, context.input(1)?, context.input(2)?)?;
         let dense = context.input(3)?;
+        if sparse.rank() == 0 {
+            return Err(Status::invalid_argument("The shape argument requires at least one element."));
+        }
+        sparse.check_size()?;
         let skipped = sparse.rank().checked_sub(dense.shape().rank());
         let fits = skipped.is_some_and(|skipped| {
             sparse.shape[skipped..].iter().zip(dense.dims()).all(|(&size, &dense)| dense == size || dense == 1)
         });
         let (true, Some(skipped)) = (fits, skipped) else {
             return Err(Status::invalid_argument(format!(
-                "SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible shapes: {:?} vs. {}",
-                sparse.shape,
+                "SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible shapes: [{}] vs. {}",
+                list(sparse.shape),
                 dense.shape()
             )));
         };
@@ -422,7 +476,10 @@ impl<T: Number> Kernel for Cwise<T> {
         for (row, &value) in values.iter().enumerate() {
             let index = sparse.index(row);
             if !in_bounds(index, sparse.shape) {
-                return Err(out_of_bounds(row, index, sparse.shape));
+                return Err(Status::invalid_argument(format!(
+                    "Provided indices are out-of-bounds w.r.t. dense side with broadcasted shape: indices[{row}] = [{}]",
+                    list(index)
+                )));
             }
             let place = index[skipped..]
                 .iter()

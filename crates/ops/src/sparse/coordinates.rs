@@ -1,9 +1,45 @@
 //! Common parts of this family's kernels: a checked view of a sparse tensor, and selection of values.
 
 use crate::movement::Movable;
+use crate::sizes::shape_of_sizes;
 use tensor::{Result, Shape, Status, Tensor};
 
-/// The three components of a sparse tensor, whose sizes match. Indices may still be out of bounds.
+/// Whose texts the errors of a sparse tensor have. TensorFlow's kernels check the same by different functions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Words {
+    /// Of the kernels that make a `SparseTensor` object.
+    Created,
+    /// Of the kernels that validate the three tensors.
+    Validated,
+    /// Of `SparseSlice`, which validates them by another function.
+    Sliced,
+    /// Of `SparseFillEmptyRows`.
+    FillEmptyRows,
+    /// Of the element-wise ops with a dense operand.
+    Cwise,
+}
+
+impl Words {
+    /// Returns the error for another number of indices than of values.
+    fn counts(self, indices: i64, values: i64) -> Status {
+        Status::invalid_argument(match self {
+            Words::Created => format!(
+                "indices and values rows (indexing dimension) must match. (indices = {indices}, values = {values})"
+            ),
+            Words::Validated | Words::Sliced => {
+                format!("Number of elements in indices ({indices}) and values ({values}) do not match")
+            }
+            Words::FillEmptyRows => {
+                format!("The length of `values` ({values}) must match the first dimension of `indices` ({indices}).")
+            }
+            Words::Cwise => {
+                format!("The first dimension of values and indices should match. ({values} vs. {indices})")
+            }
+        })
+    }
+}
+
+/// The three tensors of a sparse tensor, whose sizes fit each other. Indices may still be out of bounds.
 #[derive(Clone, Copy)]
 pub(super) struct Sparse<'a> {
     /// `count` rows of `rank` numbers.
@@ -14,6 +50,16 @@ pub(super) struct Sparse<'a> {
 
 impl<'a> Sparse<'a> {
     pub(super) fn new(indices: &'a Tensor, values: &'a Tensor, shape: &'a Tensor) -> Result<Sparse<'a>> {
+        Sparse::in_words(Words::Created, indices, values, shape)
+    }
+
+    /// As [`new`](Self::new), with the texts of errors that TensorFlow's kernel has.
+    pub(super) fn in_words(
+        words: Words,
+        indices: &'a Tensor,
+        values: &'a Tensor,
+        shape: &'a Tensor,
+    ) -> Result<Sparse<'a>> {
         if !indices.shape().is_matrix() {
             return Err(Status::invalid_argument(format!(
                 "Input indices should be a matrix but received shape {}",
@@ -33,8 +79,8 @@ impl<'a> Sparse<'a> {
             )));
         }
         if indices.dims()[0] != values.dims()[0] {
-            return Err(Status::invalid_argument(format!(
-                "Number of values must match first dimension of indices. Got {} values, indices shape: {}",
+            return Err(words.counts(indices.dims()[0], values.dims()[0]).append(format!(
+                ": Number of values must match first dimension of indices. Got {} values, indices shape: {}",
                 values.dims()[0],
                 indices.shape()
             )));
@@ -48,7 +94,15 @@ impl<'a> Sparse<'a> {
         }
         let shape = shape.as_slice::<i64>()?;
         if let Some(size) = shape.iter().find(|&&size| size < 0) {
-            return Err(Status::invalid_argument(format!("Dimension {size} must be >= 0")));
+            if words == Words::Validated {
+                return Err(tuple_out_of_bounds(
+                    0,
+                    &indices.as_slice::<i64>()?[..shape.len().min(indices.num_elements())],
+                ));
+            }
+            return Err(Status::invalid_argument(format!(
+                "Expected shape dimensions to be non-negative, got {size}: Dimension {size} must be >= 0"
+            )));
         }
         Ok(Sparse { indices: indices.as_slice()?, values, shape })
     }
@@ -64,7 +118,7 @@ impl<'a> Sparse<'a> {
 
     /// Returns an error if the dense tensor would have more elements than can be counted.
     pub(super) fn check_size(&self) -> Result<()> {
-        Shape::new(self.shape).map(drop)
+        shape_of_sizes(self.shape).map(drop)
     }
 
     /// Returns an error if an index is out of bounds.
@@ -75,7 +129,15 @@ impl<'a> Sparse<'a> {
         }
     }
 
-    /// Returns the index of a value.
+    /// As [`check_bounds`](Self::check_bounds), in the words of [`Words::Validated`].
+    pub(super) fn validate_bounds(&self) -> Result<()> {
+        match (0..self.count()).find(|&row| !in_bounds(self.index(row), self.shape)) {
+            Some(row) => Err(tuple_out_of_bounds(row, self.index(row))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns where a value is.
     pub(super) fn index(&self, row: usize) -> &'a [i64] {
         let rank = self.rank();
         &self.indices[row * rank..(row + 1) * rank]
@@ -93,7 +155,12 @@ pub(super) fn out_of_bounds(row: usize, index: &[i64], shape: &[i64]) -> Status 
     Status::invalid_argument(format!("indices[{row}] = [{index}] is out of bounds: need 0 <= index < [{shape}]"))
 }
 
-/// Formats numbers with commas between them.
+/// Returns the error for an index outside a shape, in the words of [`Words::Validated`].
+pub(super) fn tuple_out_of_bounds(row: usize, index: &[i64]) -> Status {
+    Status::invalid_argument(format!("Sparse index tuple indices[{row}, :] = {index:?} is out of bounds"))
+}
+
+/// Returns numbers with commas between them.
 pub(super) fn list(numbers: &[i64]) -> String {
     numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
 }

@@ -1,6 +1,6 @@
 //! SparseFillEmptyRows, which gives empty rows a default value, and its gradient.
 
-use super::coordinates::{Sparse, indices_tensor};
+use super::coordinates::{Sparse, Words, indices_tensor};
 use crate::arithmetic::Arithmetic;
 use crate::movement::Movable;
 use graph::{Output, ShapeContext};
@@ -89,7 +89,7 @@ struct FillEmptyRows;
 
 impl Kernel for FillEmptyRows {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
+        let sparse = Sparse::in_words(Words::FillEmptyRows, context.input(0)?, context.input(1)?, context.input(2)?)?;
         let default = context.input(3)?;
         if !default.shape().is_scalar() {
             return Err(Status::invalid_argument(format!("default_value must be a scalar, saw: {}", default.shape())));
@@ -113,9 +113,7 @@ impl Kernel for FillEmptyRows {
             let row = sparse.index(position)[0];
             match usize::try_from(row).ok().and_then(|row| per_row.get_mut(row)) {
                 Some(seen) => *seen += 1,
-                None if row < 0 => {
-                    return Err(Status::invalid_argument(format!("indices({position}, 0) is invalid: {row} < 0")));
-                }
+                // TensorFlow says so of negative ones, too.
                 None => {
                     return Err(Status::invalid_argument(format!(
                         "indices({position}, 0) is invalid: {row} >= {rows}"

@@ -165,8 +165,14 @@ impl<T: Number> Kernel for MatMul<T> {
         for (position, (index, &value)) in indices.chunks_exact(2).zip(values).enumerate() {
             let (row, column) = (index[0], index[1]);
             if !(0..rows).contains(&row) || !(0..columns).contains(&column) {
+                // TensorFlow's names are those of the product: `k` runs over the inner dimension.
+                let names = if self.adjoint_a { ["k", "m"] } else { ["m", "k"] };
+                let axis = usize::from((0..rows).contains(&row));
                 return error(format!(
-                    "index ({row}, {column}) from A[{position}] out of bounds ([{rows}, {columns}])"
+                    "{} ({}) from index[{position},{axis}] out of bounds (>={})",
+                    names[axis],
+                    [row, column][axis],
+                    [rows, columns][axis]
                 ));
             }
             let (to, from) = if self.adjoint_a { (column, row) } else { (row, column) };

@@ -1,6 +1,6 @@
 //! Rearranging values: SparseReshape, SparseReorder, SparseConcat, SparseSlice, SparseSplit.
 
-use super::coordinates::{Sparse, indices_tensor, list, pick, sorted_order};
+use super::coordinates::{Sparse, Words, indices_tensor, list, pick, sorted_order};
 use crate::compose::call;
 use graph::{Output, ShapeContext};
 use kernel::{
@@ -177,8 +177,12 @@ fn split_shape(c: &mut ShapeContext<'_>) -> Result<()> {
 /// Returns the number of elements of a dense shape.
 fn dense_size(shape: &[i64]) -> Result<i64> {
     shape.iter().try_fold(1i64, |size, &dim| {
-        size.checked_mul(dim.max(0))
-            .ok_or_else(|| Status::invalid_argument(format!("shape [{}] is too large", list(shape))))
+        size.checked_mul(dim.max(0)).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "Encountered overflow when multiplying {size} with {dim}, result: -1: shape [{}] is too large",
+                list(shape)
+            ))
+        })
     })
 }
 
@@ -222,9 +226,13 @@ impl Kernel for SparseReshape {
                     return Err(Status::invalid_argument(format!("size {axis} must be non-negative, not {dim}")));
                 }
                 _ => {
-                    product = product
-                        .checked_mul(dim)
-                        .ok_or_else(|| Status::invalid_argument(format!("shape [{}] is too large", list(wanted))))?;
+                    product = product.checked_mul(dim).ok_or_else(|| {
+                        Status::invalid_argument(format!(
+                            "Encountered overflow when multiplying {product} with {dim}, result: -1: shape [{}] is \
+                                 too large",
+                            list(wanted)
+                        ))
+                    })?;
                 }
             }
         }
@@ -280,7 +288,7 @@ struct SparseReorder;
 
 impl Kernel for SparseReorder {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
+        let sparse = Sparse::in_words(Words::Validated, context.input(0)?, context.input(1)?, context.input(2)?)?;
         let rank = sparse.rank();
         let is_sorted = (1..sparse.count()).all(|row| sparse.index(row - 1) <= sparse.index(row));
         if is_sorted {
@@ -328,7 +336,8 @@ impl Kernel for SparseConcat {
         let rank = first.rank();
         let axis = if self.axis < 0 { self.axis + rank as i64 } else { self.axis };
         let axis = usize::try_from(axis).ok().filter(|&axis| axis < rank).ok_or_else(|| {
-            Status::invalid_argument(format!("Concat dimension must be in range [-{rank}, {rank}), got {}", self.axis))
+            let from = -(rank as i64);
+            Status::invalid_argument(format!("Concat dimension must be in range [{from}, {rank}), got {}", self.axis))
         })?;
         let mut shape = first.shape.to_vec();
         let mut indices = Vec::new();
@@ -388,16 +397,17 @@ struct SparseSlice;
 
 impl Kernel for SparseSlice {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let sparse = Sparse::new(context.input(0)?, context.input(1)?, context.input(2)?)?;
+        let sparse = Sparse::in_words(Words::Sliced, context.input(0)?, context.input(1)?, context.input(2)?)?;
         sparse.check_size()?;
         let (start, size) = (context.slice::<i64>(3)?, context.slice::<i64>(4)?);
         let rank = sparse.rank();
-        if start.len() != rank || size.len() != rank {
-            return Err(Status::invalid_argument(format!(
-                "Expected start and size to be vectors of length {rank} but got length {} and {}",
-                start.len(),
-                size.len()
-            )));
+        for (name, vector) in [("start", start), ("size", size)] {
+            if vector.len() != rank {
+                return Err(Status::invalid_argument(format!(
+                    "Expected {name} to be a vector of length {rank} but got length {}",
+                    vector.len()
+                )));
+            }
         }
         let (mut ends, mut shape) = (Vec::with_capacity(rank), Vec::with_capacity(rank));
         for ((&start, &size), &dim) in start.iter().zip(size).zip(sparse.shape) {
@@ -478,14 +488,15 @@ impl SparseSplit {
 
 impl Kernel for SparseSplit {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
-        let sparse = Sparse::new(context.input(1)?, context.input(2)?, context.input(3)?)?;
+        let sparse = Sparse::in_words(Words::Validated, context.input(1)?, context.input(2)?, context.input(3)?)?;
         sparse.check_size()?;
-        sparse.check_bounds()?;
         let rank = sparse.rank();
+        sparse.validate_bounds()?;
         let wanted = context.scalar::<i64>(0, "split_dim")?;
         let axis = if wanted < 0 { wanted + rank as i64 } else { wanted };
         let axis = usize::try_from(axis).ok().filter(|&axis| axis < rank).ok_or_else(|| {
-            Status::invalid_argument(format!("Input split_dim should be between [-{rank}, {rank}), but got {wanted}"))
+            let from = -(rank as i64);
+            Status::invalid_argument(format!("Input axis should be in range [{from}, {rank}), got {wanted}"))
         })?;
         let (size, count) = (sparse.shape[axis], self.count as i64);
         if count < 1 || count > size {

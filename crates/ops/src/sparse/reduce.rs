@@ -1,6 +1,6 @@
 //! SparseReduceSum, SparseReduceMax, their sparse forms, and SparseSoftmax.
 
-use super::coordinates::{Sparse, in_bounds, indices_tensor, out_of_bounds};
+use super::coordinates::{Sparse, in_bounds, indices_tensor, list, out_of_bounds};
 use super::gradients;
 use crate::arithmetic::Arithmetic;
 use graph::ShapeContext;
@@ -219,7 +219,10 @@ impl<T: Real> Kernel for Softmax<T> {
         sparse.check_size()?;
         let rank = sparse.rank();
         if rank < 2 {
-            return Err(Status::invalid_argument(format!("Input should have rank >= 2, but got rank {rank}")));
+            return Err(Status::invalid_argument(format!(
+                "Input should have rank >= 2, but received shape: [{}]",
+                list(sparse.shape)
+            )));
         }
         let values: Vec<f64> = sparse.values.as_slice::<T>()?.iter().map(|x| x.to_f64().unwrap_or(f64::NAN)).collect();
         let mut rows: BTreeMap<&[i64], Vec<usize>> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! Sparse tensors as a single tensor: SerializeSparse and related ops, and the map that stores them by number.
 
 use super::coordinates::{Sparse, indices_tensor, pick};
+use crate::sizes::shape_of_sizes;
 use foldhash::HashMap;
 use graph::ShapeContext;
 use kernel::{BoxedKernel, Gradient, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags, Resource, shape};
@@ -176,6 +177,8 @@ impl Triple {
                 "Rank of input SparseTensor should be > 1, but saw rank: {rank}"
             )));
         }
+        sparse.check_size()?;
+        sparse.check_bounds()?;
         let count = usize::try_from(sparse.shape[0]).unwrap_or(0);
         Shape::vector(count).num_bytes(size_of::<Triple>())?;
         let mut members: HashMap<usize, Vec<usize>> = HashMap::default();
@@ -458,7 +461,7 @@ impl AddToMap {
 impl Kernel for AddToMap {
     fn compute(&self, context: &mut OpContext<'_>) -> Result<()> {
         let whole = Triple::from_inputs(context)?;
-        Shape::new(whole.shape.as_slice()?)?;
+        shape_of_sizes(whole.shape.as_slice()?)?;
         let map = context.resources().lookup_or_create(&self.container, &self.name, || Ok(TensorsMap::default()))?;
         let handles = match self.many {
             true => Tensor::vector(&whole.rows()?.into_iter().map(|row| map.add(row)).collect::<Vec<i64>>()),

@@ -3,11 +3,12 @@
 use super::coordinates::{in_bounds, list, out_of_bounds};
 use crate::compose::{call, int_scalar, sum};
 use crate::movement::{Movable, fill};
+use crate::sizes::shape_of_sizes;
 use graph::{Output, ShapeContext};
 use kernel::{
     BoxedKernel, Grad, Gradient, GradientArgs, Kernel, KernelBuilder, KernelDef, Op, OpContext, OpDef, OpFlags,
 };
-use tensor::{Result, Shape, Status};
+use tensor::{Result, Status};
 
 /// The ops of this file.
 pub(super) const OPS: &[Op] = &[Op {
@@ -93,7 +94,7 @@ impl Kernel for SparseToDense {
             return error("default_value should be a scalar.".to_owned());
         }
         let all = indices.to_indices()?;
-        let dense = Shape::new(&output_shape)?;
+        let dense = shape_of_sizes(&output_shape)?;
         let mut places = Vec::with_capacity(count);
         let mut before: Option<&[i64]> = None;
         for row in 0..count {
@@ -142,7 +143,7 @@ impl Kernel for SparseToDense {
 mod tests {
     use super::*;
     use crate::testing::{attrs, check_gradient, infer, run_op};
-    use tensor::Tensor;
+    use tensor::{Shape, Tensor};
 
     fn dense(indices: Tensor, shape: &[i32], values: Tensor) -> Result<Tensor> {
         Ok(run_op("SparseToDense", attrs![], &[indices, Tensor::vector(shape), values, Tensor::scalar(0i32)])?

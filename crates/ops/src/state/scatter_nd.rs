@@ -198,6 +198,14 @@ fn update_slices(
                 dims_text(update_dims)
             )));
         }
+        if let Some(&depth) = indices.dims().last().filter(|&&depth| depth > shape.rank() as i64) {
+            return Err(Status::invalid_argument(format!(
+                "Dimensions [{depth},{}) of input[shape={shape}] must match dimensions [{depth},{}) of \
+                 updates[shape={updates}]: the indices have {depth} components",
+                shape.rank(),
+                updates.rank()
+            )));
+        }
         let slices = nd_slices(shape, &indices, "shape")?;
         let depth = slices.depth;
         if updates.dims()[outer..] != shape.dims()[depth..] {
