@@ -68,7 +68,7 @@ fn train(group: &WorkerGroup, target: &Target) -> Result<(Vec<f32>, Vec<f32>)> {
     session.run_ops(&[&local_variables_initializer(&g)])?;
     match group.is_chief() {
         true => session.run_ops(&[&global_variables_initializer(&g)])?,
-        false => session.run_ops(&[&w.initializer()])?,
+        false => session.run_ops(&[w.initializer()])?,
     }
     let (send, receive) = dense.broadcast()?;
     session.run_ops(&[if group.is_chief() { &send } else { &receive }])?;
