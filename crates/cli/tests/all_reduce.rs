@@ -21,9 +21,6 @@ fn by_all_reduce_in_one_process_and_in_many() {
         assert!(lines[0].contains("; 0 ps and "), "{lines:?}");
     }
     assert_eq!(newest_step(directory.path()), Some(60));
-    // Two optimizers in one model.
-    let lines = run(&["train", "--strategy=allreduce", "--model=wide_deep", "--train_steps=60"]);
-    assert!(steps_line(&lines).starts_with("60 steps in "), "{lines:?}");
 }
 
 #[test]
