@@ -65,7 +65,7 @@ impl Workers {
             Ok::<_, Status>((step, w, v, train))
         })?;
         let mut session = MonitoredSession::training(&g)
-            .target(&Target::from(server))
+            .target(Target::from(server))
             .config(group.session_config(SessionConfig::new()))
             .hook(optimizer.make_session_run_hook(group.is_chief())?.max_wait_secs(Some(200)))
             .build()?;
@@ -226,7 +226,7 @@ fn who_is_waited_for_is_named_when_there_are_too_few() {
     });
     let hook = optimizer.make_session_run_hook(true).unwrap().max_wait_secs(Some(0));
     let config = group.session_config(SessionConfig::new());
-    let session = MonitoredSession::training(&g).target(&Target::from(&server)).config(config).hook(hook).build();
+    let session = MonitoredSession::training(&g).target(Target::from(&server)).config(config).hook(hook).build();
     let status = session.unwrap().run(&RunArgs::new().target(&train.unwrap())).unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
     let message = status.message();

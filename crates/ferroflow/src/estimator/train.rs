@@ -69,7 +69,6 @@ impl Estimator {
     }
 
     /// Builds the model in a graph, with all that takes part in its training.
-    #[allow(clippy::too_many_arguments, reason = "all that a training consists of meets here")]
     fn training_session(
         &self,
         graph: &Graph,
