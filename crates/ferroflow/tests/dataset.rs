@@ -136,7 +136,7 @@ fn what_a_function_of_rust_does_wrong_is_an_error() {
     let none = |_: &[Tensor]| Err::<i64, _>(Status::data_loss("nothing is left"));
     assert!(drawn_of(&move |numbers| numbers.map_fn(&number(), none)).contains("nothing is left"));
     let other = drawn_of(&move |numbers| numbers.map_fn(&number(), |_| Ok(1f32)));
-    assert!(other.contains("returned float [], and it was to return int64 []"), "{other}");
+    assert!(other.contains("returned float [], but it declared int64 []"), "{other}");
     let panics = drawn_of(&move |numbers| numbers.filter_fn(|element| panic!("{} elements", element.len())));
     assert!(panics.contains("the function of a dataset panicked: 1 elements"), "{panics}");
     assert!(mistake(|g| Dataset::range(g, 3).map_fn(&[], |_| Ok(1i64))).contains("a function with 0 results"));

@@ -1,4 +1,5 @@
-"""Why ops of TensorFlow's registry are not here, for docs/ops.md: by what their names say, and by where TensorFlow has kernels."""
+"""Why ops of TensorFlow's registry are missing here, for docs/ops.md: by name, and by the devices for which TensorFlow has
+kernels."""
 
 import re
 
@@ -6,7 +7,7 @@ from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import kernels
 
-# The first rule whose expression matches the whole name says why.
+# The first rule whose expression matches the whole name gives the reason.
 RULES = [
     (r".*TPU.*|.*Tpu.*|Infeed.*|Outfeed.*|Prelinearize.*|.*DedupData.*|CrossReplicaSum|AllToAll|CollectivePermute|TopKUnique|TopKWithUnique|MakeUnique|KthOrderStatistic"
      r"|WorkerHeartbeat|ComputeDedupDataTupleMask", "for TPUs"),
@@ -46,7 +47,7 @@ NOT_YET = "not yet"
 
 
 def registered():
-    """Returns the names of the ops that TensorFlow knows."""
+    """Returns the names of TensorFlow's ops."""
     found = op_def_pb2.OpList()
     found.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
     return {op.name for op in found.op}
@@ -63,7 +64,7 @@ def reasons(here):
 
 
 def document(here):
-    """Returns the part of docs/ops.md that says why the others are not there."""
+    """Returns the section of docs/ops.md about missing ops."""
     lines = ["## Ops of TensorFlow 2.15 that are not here", "", "| why | ops |", "|---|---|"]
     lines += [f"| {why} | {' '.join(ops)} |" for why, ops in sorted(reasons(here).items())]
     return "\n".join(lines) + "\n"

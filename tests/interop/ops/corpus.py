@@ -1,4 +1,5 @@
-"""Writes the graphs of all tables of this folder, one per case, with their feeds and fetches, for fuzzing: `corpus.py FILE`."""
+"""Writes the graphs of all tables of this directory, one per case, with their feeds and fetches, for fuzzing: `corpus.py
+FILE`."""
 
 import os
 import pathlib
@@ -13,7 +14,8 @@ import tables
 
 
 def write(path):
-    """Writes a CreateSessionRequest and a RunStepRequest for each case, each behind its length; returns how many cases."""
+    """Writes a CreateSessionRequest and a RunStepRequest for each case, each preceded by its length; returns the number of
+    cases."""
     count = 0
     with open(path, "wb") as file:
         for table in tables.all().values():

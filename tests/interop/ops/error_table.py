@@ -1,6 +1,6 @@
 """The table of inputs that ops refuse; errors_compute.py and errors_state.py fill it, test_errors.py runs it.
 
-A case is a function that is given a maker of fed inputs, whose shapes are hidden from the client, and returns what to fetch.
+A case is a function that takes a maker of fed inputs, whose shapes are hidden from the client, and returns the fetches.
 """
 
 import numpy as np
@@ -13,23 +13,23 @@ HUGE = 2**62
 BIG = 2**31 - 1
 
 INVALID = tf.errors.InvalidArgumentError
-# Refused because no tensor has that many elements, or because there is no such memory.
+# Refused because no tensor has that many elements, or because there isn't enough memory.
 TOO_LARGE = (INVALID, tf.errors.ResourceExhaustedError)
 
 SAME = {}
 OURS = {}
-# What has to run before the cases do; filled as they are built.
+# Operations that must run before the cases; collected while they are built.
 INITIALIZERS = []
 
 
-# On these TensorFlow 2.15 ends the process, on every processor that was tried.
+# TensorFlow 2.15 crashes on these, on every processor that was tried.
 CRASHING = {
     "QueueEnqueueManyV2/scalar", "TensorArraySplitV3/negative", "SparseFillEmptyRows/overflowing", "SparseFillEmptyRows/negative_shape",
     "SparseTensorDenseMatMul/negative_shape", "ResourceGather/batch_dims_past_indices",
     "RecordInput/batch_size", "NearestNeighbors/k", "BlockLSTM/times", "BlockLSTM/negative",
 }
-# These TensorFlow takes although they mean nothing, or it reads what is not there, or it calls them an error of its own, or
-# Python can't read its message.
+# TensorFlow accepts these although they are meaningless, or reads memory out of bounds, or reports an internal error, or Python
+# can't decode its message.
 STRICTER = {
     "DepthwiseConv2dNative/height", "AvgPoolGrad/wrong", "AvgPoolGrad/zero", "AvgPoolGrad/batch", "AvgPool3DGrad/wrong", "DataFormatDimMap/range",
     "EditDistance/index", "UnravelIndex/negative", "TruncateDiv/zero", "TruncateMod/zero", "RaggedBincount/decreasing",
@@ -44,7 +44,7 @@ STRICTER = {
 
 
 def same(name, expression):
-    """Adds a case that must end with the code that TensorFlow ends it with, or succeed if it succeeds there."""
+    """Adds a case that must end with TensorFlow's code, or succeed if it succeeds there."""
     if name in CRASHING | STRICTER:
         ours(name, INVALID, expression)
         return
@@ -53,7 +53,8 @@ def same(name, expression):
 
 
 def ours(name, codes, expression):
-    """Adds a case that TensorFlow cannot judge; it must end with one of the codes, or succeed where None is one of them."""
+    """Adds a case that can't be compared with TensorFlow; it must end with one of the codes, or succeed if None is one of
+    them."""
     assert name not in SAME and name not in OURS, name
     OURS[name] = (codes if isinstance(codes, tuple) else (codes,), expression)
 

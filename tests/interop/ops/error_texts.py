@@ -1,8 +1,8 @@
-"""Holds the texts of errors to TensorFlow's: programs and their tests match on them.
+"""Compares the texts of errors with TensorFlow's: programs and their tests match on them.
 
-TensorFlow's text is in ours, which may say more around it. `error_texts_accepted.txt` lists the cases whose text differs, each as
-the module and the name of the case. No line may be added: a new case says what TensorFlow says from the start, and a case that
-does so by now fails until its line is taken out.
+Ours must contain TensorFlow's text, with any text around it. `error_texts_accepted.txt` lists the cases whose text differs, each
+by the module and the name of the case. No line may be added: a new case has TensorFlow's text from the start, and a listed case
+that matches fails until its line is removed.
 """
 
 import functools
@@ -10,14 +10,14 @@ import pathlib
 import re
 
 ACCEPTED = pathlib.Path(__file__).with_name("error_texts_accepted.txt")
-# What the client puts before an error to say where the graph was made, and a server to say who it is.
+# The prefixes with which the client says where the graph was made, and a server which task it is.
 BEFORE = re.compile(r"^Graph execution error:.*?\nNode: '[^']*'\n|^From /job:[^\n]*:\n", re.DOTALL)
-# Where a node is named, what follows is about the graph and the task, not about the input.
+# From the name of a node on, the text is about the graph and the task, not about the input.
 NODE = re.compile(r"\s*\[\[\{\{node .*", re.DOTALL)
 
 
 def text_of(error):
-    """Returns what an error says of the input."""
+    """Returns the part of an error that is about the input."""
     text = error.message
     while BEFORE.match(text):
         text = BEFORE.sub("", text, count=1)

@@ -12,7 +12,7 @@ from error_table import BIG, HUGE, INITIALIZERS, INVALID, TOO_LARGE, R, i64, our
 
 NAMES = itertools.count()
 
-# A folder that is not there, whatever runs before this have left: some ops make the folder of what they write.
+# A directory that doesn't exist, whatever previous runs have left: some ops create the directory of their output.
 EMPTY = tempfile.mkdtemp(prefix="ferroflow-errors-")
 GONE = (EMPTY + "/gone").encode()
 atexit.register(shutil.rmtree, EMPTY, ignore_errors=True)
@@ -503,7 +503,7 @@ same("AudioSummaryV2/rank", lambda g: R.AudioSummaryV2(tag=g(np.array(b"a")), te
 same("Assert/vector", lambda g: R.Assert(condition=g(np.array([True, False])), data=[g(zeros(2))]))
 
 
-# A function that calls itself without end. TensorFlow runs out of stack, and so does its client if the call is plain.
+# A function that recurses without end. TensorFlow's stack overflows, and so does its client's if the call is plain.
 def call_endless(g, op):
     name = new_name("endless")
     number, truth = tf.float32.as_datatype_enum, tf.bool.as_datatype_enum
@@ -579,7 +579,7 @@ same("RngReadAndSkip/three_fry", lambda g: moved_on(g, i64(1, 2, 3), algorithm=2
 same("RngReadAndSkip/algorithm", lambda g: moved_on(g, i64(1, 2, 3), algorithm=9))
 same("RngReadAndSkip/type", lambda g: moved_on(g, np.array([1, 2, 3], np.int32)))
 same("RngReadAndSkip/rank", lambda g: moved_on(g, i64([1, 2, 3])))
-# TensorFlow writes behind the end of it.
+# TensorFlow writes beyond its end.
 ours("RngReadAndSkip/short", INVALID, lambda g: moved_on(g, i64(1, 2)))
 same("Fingerprint/method", lambda g: R.Fingerprint(data=g(zeros(2)), method=g(np.array(b"md5"))))
 same("Fingerprint/scalar", lambda g: R.Fingerprint(data=g(zeros()), method=g(np.array(b"farmhash64"))))

@@ -1,4 +1,4 @@
-"""Small picture files of every kind, made here so that their bytes are known."""
+"""Small image files of every kind, generated here so that their bytes are known."""
 
 import functools
 import struct
@@ -13,7 +13,7 @@ RANDOM = np.random.RandomState(11)
 
 
 def smooth(height, width, channels):
-    """Returns a picture with slopes and one edge, as photographs have them."""
+    """Returns an image with gradients and one edge, as in photographs."""
     y, x = np.mgrid[0:height, 0:width]
     planes = [127 + 100 * np.sin(x / 5 + c) * np.cos(y / 7 - c) for c in range(channels)]
     picture = np.stack(planes, -1)
@@ -26,7 +26,7 @@ def chunk(kind, body):
 
 
 def png(rows, width, depth, color, before=(), interlaced=False, data=None):
-    """Returns a PNG file of rows of bytes, each behind the number of its filter."""
+    """Returns a PNG file of rows of bytes, each preceded by the number of its filter."""
     head = struct.pack(">IIBBBBB", width, len(rows), depth, color, 0, 0, int(interlaced))
     data = zlib.compress(b"".join(rows)) if data is None else data
     parts = [chunk(b"IHDR", head), *(chunk(*one) for one in before), chunk(b"IDAT", data), chunk(b"IEND", b"")]
@@ -40,7 +40,7 @@ def random_rows(height, width, bits_per_pixel):
 
 
 def interlaced(width, height, bits_per_pixel):
-    """Returns the seven passes of an interlaced picture of noise."""
+    """Returns the seven passes of an interlaced image of noise."""
     passes = []
     for x, y, dx, dy in ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)):
         across, down = len(range(x, width, dx)), len(range(y, height, dy))
@@ -72,7 +72,7 @@ PNG = {
     "interlaced": png([b""] * 9, 10, 8, COLORS, interlaced=True, data=zlib.compress(interlaced(10, 9, 24))),
     "interlaced1": png([b""] * 5, 3, 1, GRAYS, interlaced=True, data=zlib.compress(interlaced(3, 5, 1))),
     "equal": png([b"\0" + bytes([40] * 12)] * 3, 4, 8, COLORS),
-    # Numbers that are not proportional to light, which counts when colors become grays.
+    # A gamma, which matters for the conversion of colors to gray.
     **{f"gamma{gamma}": png(random_rows(6, 5, 24), 5, 8, COLORS, [gamma_of(gamma)]) for gamma in (45455, 100000, 95000, 94999, 200000, 0, 15, 16, 4000000000)},
     **{f"gamma_twice{depth}": png(random_rows(4, 9, depth), 9, depth, INDEXED, [gamma_of(45455), gamma_of(30000), PALETTE]) for depth in (2, 4)},
     "gamma_gray": png(random_rows(6, 5, 8), 5, 8, GRAYS, [gamma_of(45455)]),
@@ -107,7 +107,7 @@ BMP = {
 
 
 def lzw(indices):
-    """Returns indices below 16 as codes of five bits, cleared so often that they never grow."""
+    """Returns indices below 16 as codes of five bits, with clear codes so often that they never grow."""
     codes = []
     for start in range(0, len(indices), 10):
         codes += [16, *indices[start:start + 10]]
@@ -152,7 +152,7 @@ GIF = {
 
 @functools.cache
 def jpegs():
-    """Returns JPEG files that TensorFlow wrote, and some that it does not write."""
+    """Returns JPEG files that TensorFlow wrote, and some that it can't write."""
     picture = smooth(17, 23, 3)
     large = noise(100, 90, 3)
     kinds = {
@@ -168,8 +168,8 @@ def jpegs():
     return {**files, **{label: jpeg_of_noise(files["rgb"], *kind) for label, kind in OTHER_JPEGS.items()}}
 
 
-# Files of samplings and colors that TensorFlow reads but does not write: samplings, identifiers, restart interval, and the transform that
-# a marker of Adobe's names.
+# Files with options that TensorFlow reads but does not write: samplings, identifiers, restart interval, and the transform in an
+# Adobe marker.
 THREE, FOUR = b"\1\2\3", b"\1\2\3\4"
 OTHER_JPEGS = {
     "half_width": ((0x21, 0x11, 0x11), THREE), "half_height": ((0x12, 0x11, 0x11), THREE), "quarter_width": ((0x41, 0x11, 0x11), THREE),

@@ -1,11 +1,11 @@
-"""Runs expressions in TensorFlow's local session and on a server, and compares what comes out.
+"""Runs expressions in TensorFlow's local session and on a server, and compares the results.
 
-A `Table` holds the cases of one family. All of them are built into one graph and run at once on each side, which takes
-seconds for hundreds; only when that run fails are they cut in halves until the failing ones are found. Inputs are fed, so
-that nothing can be folded away, and where an expression has gradients, those are compared as well.
+A `Table` holds the cases of one family. All of them are built into one graph and run at once on each side, which takes seconds
+for hundreds; only if that run fails are they bisected until the failing ones are found. Inputs are fed, so that nothing can be
+folded away, and if an expression has gradients, those are compared as well.
 
-Each case is compared with TensorFlow's plain kernels. Each table is then compared once more as a whole: at every lower level
-of instructions that this processor has, and with TensorFlow's other kernels, those of oneDNN.
+Each case is compared with TensorFlow's plain kernels. Each table is then compared once more as a whole: at every lower
+instruction level of this processor, and with TensorFlow's oneDNN kernels.
 """
 
 import numpy as np
@@ -19,18 +19,18 @@ import reference
 
 tf.disable_v2_behavior()
 
-# Half types have some three digits; sums of them in another order differ in the last.
+# Half types have about three digits; sums in a different order differ in the last.
 TOLERANCES = {
     tf.float16: (2e-3, 2e-3), tf.bfloat16: (2e-2, 2e-2), tf.float32: (3e-5, 3e-6), tf.float64: (1e-9, 1e-10),
     tf.complex64: (3e-5, 3e-6), tf.complex128: (1e-9, 1e-10),
 }
-# oneDNN adds up in another order, computes some functions by shorter polynomials, and rounds half types in other places. Only
-# some processors have its kernels for half types: what differs there by more than this is noted, and fails no test.
+# oneDNN sums in a different order, computes some functions by shorter polynomials, and rounds half types in other places. Only
+# some processors have its kernels for half types: larger differences there are noted, and fail no test.
 ONEDNN_TOLERANCES = {
     **TOLERANCES, tf.float16: (1e-2, 1e-2), tf.bfloat16: (1e-1, 1e-1), tf.float32: (2e-4, 2e-5), tf.complex64: (2e-4, 2e-5),
 }
 HALF_TYPES = ("float16", "bfloat16")
-# Cases that are not compared with oneDNN, by the start of their names, and what it does there.
+# Cases that are not compared with oneDNN, by the prefix of their names, and the reason.
 ONEDNN_DIFFERS = {
     "Softmax/odd": "a row that holds infinity is not all NaN",
     "Conv2D/empty": "the result of an empty batch has the channels of its input",
@@ -44,14 +44,14 @@ DIFFERENTIATED_TYPES = {tf.float32, tf.float64, tf.complex64}
 
 
 class Fixed:
-    """A value that an op is given as a constant, as programs give axes."""
+    """A value that an op gets as a constant, as programs pass axes."""
 
     def __init__(self, value):
         self.value = np.asarray(value)
 
 
 class Given:
-    """Makes the fed inputs of one expression."""
+    """Creates the fed inputs of one expression."""
 
     def __init__(self):
         self.feed = {}
@@ -77,7 +77,7 @@ def as_array(value, dtype=None):
 
 
 def converted(array, dtype):
-    """Returns numbers as another type, with what the type cannot hold made so that it can."""
+    """Returns numbers as another type; numbers that the type can't represent are replaced."""
     if dtype == tf.string:
         return array if array.dtype == object else np.array([str(x).encode() for x in array.ravel()], object).reshape(array.shape)
     if array.dtype.kind == "f" and not dtype.is_floating and not dtype.is_complex:
@@ -121,12 +121,12 @@ class Table:
         self._built = None
 
     def add(self, name, expression, gradient=True, rtol=None, atol=None):
-        """Adds an expression: a function that is given a `Given` and returns tensors."""
+        """Adds an expression: a function that takes a `Given` and returns tensors."""
         assert name not in self.cases, name
         self.cases[name] = Case(expression, gradient, rtol, atol)
 
     def op(self, op, label="", types=None, gradient=True, rtol=None, atol=None, sweep=None, renamed={}, **arguments):
-        """Adds an op for every type that TensorFlow has a CPU kernel for; inputs are arrays, the rest are attributes."""
+        """Adds an op for every type for which TensorFlow has a CPU kernel; inputs are arrays, the rest are attributes."""
         definition = op_def_registry.get(op)
         inputs = {one.name: one for one in definition.input_arg}
         attr = sweep or next((one.type_attr for one in definition.input_arg if one.type_attr), "")
@@ -136,7 +136,7 @@ class Table:
             def expression(given, dtype=dtype):
                 made = {}
                 for name, value in arguments.items():
-                    # Python's names of some arguments are others than the definition's.
+                    # Python's names of some arguments differ from the definition's.
                     arg = inputs.get(renamed.get(name, name))
                     if isinstance(value, Fixed):
                         made[name] = tf.constant(as_array(value.value))
@@ -157,13 +157,13 @@ class Table:
             self.add(name, expression, gradient and (dtype is None or dtype in DIFFERENTIATED_TYPES), rtol, atol)
 
     def built(self):
-        """Returns the graph of all cases, made when first asked for."""
+        """Returns the graph of all cases, built on first use."""
         if self._built is None:
             self._built = Built(self.cases)
         return self._built
 
     def tests(self):
-        """Returns a fixture and the tests that use it; a module binds each to a name of its own."""
+        """Returns a fixture and the tests that use it; each module binds them to names of its own."""
         @pytest.fixture(scope="module")
         def results(op_server):
             return SideBySide(self.cases, self.built(), op_server.target)
@@ -248,7 +248,7 @@ def add_ops(found, node, functions):
 
 
 class SideBySide:
-    """What the cases of a table give in TensorFlow and on a server."""
+    """The results of a table's cases in TensorFlow and on a server."""
 
     def __init__(self, cases, built, target):
         self.cases = cases
@@ -257,18 +257,18 @@ class SideBySide:
         self.got = self.run_on(target)
 
     def run_reference(self, onednn=False):
-        """Returns for each case what TensorFlow gives, or the error or crash that it ends with."""
+        """Returns TensorFlow's result for each case, or its error or crash."""
         with reference.Session(self.built.graph, self.built.initializers, config(), onednn) as session:
             return run_all(session, self.built.fetches, self.built.feed)
 
     def run_on(self, target):
-        """Returns for each case what a server gives, or the error that it ends with."""
+        """Returns a server's result for each case, or its error."""
         with tf.Session(target, graph=self.built.graph, config=config()) as session:
             session.run(self.built.initializers)
             return run_all(session, self.built.fetches, self.built.feed)
 
     def check(self, name, expected=None, got=None, tolerances=TOLERANCES):
-        """Raises what is wrong with a case; `expected` and `got` are those of the plain run unless given."""
+        """Raises the difference in a case; `expected` and `got` are by default those of the plain run."""
         expected, got = (expected or self.expected)[name], (got or self.got)[name]
         if isinstance(expected, Exception):
             raise AssertionError(f"TensorFlow itself fails: {expected}")
@@ -281,14 +281,14 @@ class SideBySide:
 
 def config():
     made = tf.ConfigProto(isolate_session_state=True)
-    # What is compared is what the ops compute, not what an optimizer makes of them.
+    # The test compares the ops' results, not those of an optimizer.
     made.graph_options.rewrite_options.disable_meta_optimizer = True
     made.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
     return made
 
 
 def assert_none_failed(names, check):
-    """Runs a check for each name and fails once, with all that was wrong."""
+    """Runs a check for each name and fails once, with all differences."""
     failures = {}
     for name in names:
         try:
@@ -299,7 +299,7 @@ def assert_none_failed(names, check):
 
 
 def run_all(session, built, feed):
-    """Returns for each case its values or the error that it fails with."""
+    """Returns each case's values, or its error."""
     def run(names):
         fetches = [built[name] for name in names]
         try:
@@ -343,7 +343,7 @@ def gradients(outputs, given):
 
 
 def weights(output):
-    """Returns a different number for each element, so that a gradient that mixes them up is seen."""
+    """Returns a different number for each element, so that a gradient that mixes them up is detected."""
     numbers = tf.cos(tf.cast(tf.range(tf.size(output)), tf.float64))
     return tf.reshape(tf.cast(numbers, output.dtype), tf.shape(output))
 
@@ -374,7 +374,7 @@ def check_failure(case, expression, target):
 
 
 def ending(session, fetches, feed):
-    """Returns the error or the crash with which a step ends, or None."""
+    """Returns the error or crash that a step ends with, or None."""
     try:
         session.run([fetches], feed)
         return None

@@ -1,4 +1,4 @@
-"""All tables of this folder, by the name of their module."""
+"""All tables of this directory, by the name of their module."""
 
 import importlib
 import pathlib
@@ -11,5 +11,5 @@ def names():
 
 
 def all():
-    """Returns the tables, loaded when first asked for."""
+    """Returns the tables, loaded on first use."""
     return {name: importlib.import_module(name).TABLE for name in names()}

@@ -1,4 +1,4 @@
-"""Batching beside TensorFlow's: rows of one step side by side, and of several steps that meet."""
+"""Batching compared with TensorFlow's: rows of a single step, and of several steps that meet."""
 
 import itertools
 import threading
@@ -22,7 +22,7 @@ def batch(tensors, **options):
 
 
 def seen(made):
-    """What doesn't depend on keys, which are random."""
+    """The part that doesn't depend on keys, which are random."""
     return [*made.batched_tensors, made.batch_index[:, 1:], tf.shape(made.id), tf.equal(made.batch_index[:, 0], made.id)]
 
 
@@ -62,7 +62,7 @@ results, test_op, test_at_a_lower_level, test_beside_onednn = TABLE.tests()
 
 
 def run_at_once(session, fetches, feeds):
-    """Runs steps at once, and returns what each gives."""
+    """Runs steps in parallel, and returns the result of each."""
     outcomes = [None] * len(feeds)
 
     def run(index):

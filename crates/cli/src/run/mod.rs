@@ -216,7 +216,8 @@ impl Job {
             }
             Stage::ChiefDone { until, is_told: false } if now >= until => {
                 let names = self.running(|task| task.role != Role::ParameterServer);
-                self.printer.note(&format!("{names} still running {} s after the chief: asking them to stop", self.grace));
+                self.printer
+                    .note(&format!("{names} still running {} s after the chief: asking them to stop", self.grace));
                 self.tell(|task| task.role != Role::ParameterServer, Signal::TERM);
                 self.stage = Stage::ChiefDone { until: now + LEAVING, is_told: true };
             }

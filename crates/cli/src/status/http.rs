@@ -69,10 +69,9 @@ pub(super) async fn serve(listener: TcpListener, policy: PeerPolicy, bound: Sock
             let own = stream.local_addr().unwrap_or(site.bound);
             match gate.check(peer, own).await {
                 Ok(()) => serve_connection(stream, &site).await,
-                Err(status) => complain(&format!(
-                    "a connection to the status port from {peer} is refused: {}",
-                    status.message()
-                )),
+                Err(status) => {
+                    complain(&format!("a connection to the status port from {peer} is refused: {}", status.message()))
+                }
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Callables: runs that a client prepares once and then calls by number.
+//! Callables: runs that a client prepares once and then runs by handle.
 
 use super::compiled_run::RunNamesRef;
 use super::prepared::Callable;

@@ -1,19 +1,19 @@
-//! What the steps of graphs with collective ops are numbered by. Masters that know nothing of each other must find the same key for graphs
-//! whose ops meet, so it follows from the keys of the ops alone, as in TensorFlow.
+//! The graph key by which the steps of graphs with collective ops are numbered. Masters that don't know each other must compute
+//! the same key for graphs whose ops meet, so it depends only on the ops' own keys, as in TensorFlow.
 
 use graph::{AttrMap, NodeGraph, OpFlags, OpLookup, OpSchema};
 use std::collections::BTreeSet;
 
-/// What the key begins as, and the key of graphs whose ops are given theirs as inputs.
+/// The initial value of the key, and the key of graphs whose ops get theirs as inputs.
 const BASIS: u64 = 0x8774_aa60_5c72_9c72;
 
-/// The attribute, or the input, that names a collective op within its group.
+/// The attribute or input that names a collective op within its group.
 const INSTANCE_KEY: &str = "instance_key";
 
-/// The input, or the output, that stands for a group that a device has joined.
+/// The input or output for a group that a device has joined.
 const COMMUNICATOR: &str = "communicator";
 
-/// Returns the key of a graph that is cut down to what a step runs; `None` if it has no collective ops.
+/// Returns the key of a pruned graph; `None` if it has no collective ops.
 pub(crate) fn collective_graph_key(graph: &NodeGraph, ops: &dyn OpLookup) -> Option<i64> {
     let mut instance_keys = BTreeSet::new();
     let mut is_collective = false;

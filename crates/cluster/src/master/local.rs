@@ -1,4 +1,4 @@
-//! Steps that run on the thread of their caller: those of sessions of which all is in this process.
+//! Steps that run on the calling thread: those of sessions that are entirely in this process.
 
 use super::compiled_run::RunNamesRef;
 use super::session::MasterSession;

@@ -62,20 +62,20 @@ struct Shared {
     registry: &'static OpRegistry,
     ids: Arc<RandomIds>,
     spawner: Spawner,
-    /// The settings of sessions that bring none.
+    /// The default settings of sessions.
     default_config: ConfigProto,
     incarnation: u64,
     sessions: RwLock<HashMap<String, Arc<MasterSession>>>,
-    /// How many sessions each client may have.
+    /// The number of sessions that each client may have.
     places: Arc<Shares>,
-    /// What each client has of what it may have at most.
+    /// The clients' quotas.
     quotas: Arc<Quotas>,
-    /// How many sessions were opened, by which lines number them.
+    /// The number of sessions opened so far, by which log lines number them.
     num_opened: AtomicU64,
     connections: Arc<Connections>,
-    /// How long a session is kept that nobody is connected to and nobody uses.
+    /// How long an unused session without a connection is kept.
     session_gc: Option<Duration>,
-    /// The ids of the steps of collective graphs.
+    /// The step ids of collective graphs.
     step_sequences: Arc<StepSequences>,
 }
 
@@ -103,17 +103,17 @@ impl Drop for SessionInUse {
     }
 }
 
-/// How many sessions there may be at once, unless a server is told otherwise.
+/// The default of the most open sessions.
 pub(crate) const SESSIONS_MAX: usize = 1 << 14;
 
-/// Clients can open many sessions and go away.
+/// Clients can open many sessions and disconnect.
 static ENDED_LINES: LogLimit = LogLimit::several(20, Duration::from_secs(10));
 
-/// A client may have so many times as many sessions as are free: alone, seven eighths of them.
+/// A client may have this many times as many sessions as are free: alone, seven eighths of them.
 const SESSIONS_SHARE_FACTOR: usize = 7;
 
 impl Master {
-    /// Makes the master of a server.
+    /// Returns the master of a server.
     pub fn new(
         workers: Arc<WorkerCache>,
         registry: &'static OpRegistry,
@@ -147,23 +147,23 @@ impl Master {
         Master { shared }
     }
 
-    /// Returns where the connections of clients are counted.
+    /// Returns the record of client connections.
     pub fn connections(&self) -> Arc<Connections> {
         self.shared.connections.clone()
     }
 
-    /// Returns how many sessions there are.
+    /// Returns the number of sessions.
     pub fn num_sessions(&self) -> usize {
         self.shared.sessions.read().len()
     }
 
-    /// Ends all sessions, because the server stops.
+    /// Ends all sessions, because the server is stopping.
     pub async fn stop(&self) {
         self.shared.close_all().await;
     }
 }
 
-/// Ends sessions that nobody is connected to, as far as they are not to be kept, whenever a connection ends.
+/// Whenever a connection closes, ends the sessions without a connection that are not to be kept.
 async fn end_orphans(master: Weak<Shared>, connections: Arc<Connections>) {
     while let Some(shared) = master.upgrade() {
         let next = shared.end_orphans().await;
@@ -181,7 +181,7 @@ async fn end_orphans(master: Weak<Shared>, connections: Arc<Connections>) {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Nobody needs to look for orphans any more.
+        // Orphans are no longer checked for.
         self.connections.changed.notify_one();
     }
 }
@@ -189,12 +189,12 @@ impl Drop for Shared {
 impl Shared {
     fn session(&self, handle: &str) -> Result<SessionInUse> {
         let sessions = self.sessions.read();
-        // Noted before the lock goes, so that a session that is looked up is not taken for an orphan.
+        // Recorded before the lock is released, so that a session that is being looked up doesn't count as an orphan.
         let session = sessions.get(handle).filter(|session| session.usage.may_be_used());
         session.cloned().map(SessionInUse::new).ok_or_else(|| not_found(handle))
     }
 
-    /// Ends the sessions that nobody is connected to and that are not to be kept; returns when to look again.
+    /// Ends the sessions without a connection that are not to be kept; returns the time of the next check.
     async fn end_orphans(&self) -> Option<Instant> {
         let mut ended = Vec::new();
         let next = {
@@ -224,10 +224,10 @@ impl Shared {
 
     async fn create_session(&self, request: proto::CreateSessionRequest) -> Result<proto::CreateSessionResponse> {
         let mut config = request.config.unwrap_or_else(|| self.default_config.clone());
-        // A client in this process may have sent it to servers that want one.
+        // A client in this process may have sent a token for servers that need one.
         drop(tokens::take(&mut config));
         options::note_ignored(&config);
-        // Held from here on, so that sessions under construction count.
+        // Held from here on, so that sessions being created count.
         let caller = caller();
         let client = caller.client;
         let graph_def = request.graph_def.unwrap_or_default();
@@ -275,7 +275,7 @@ impl Shared {
         Ok(proto::CreateSessionResponse { session_handle: handle, graph_version: 0 })
     }
 
-    /// Finds out which task of a session's own cluster this server is: the one at the address that the client used.
+    /// Determines which task of a session's own cluster this server is: the one at the address that the client used.
     fn task_in(&self, cluster: &ClusterSpec, target: &str) -> Result<String> {
         let address = target.rsplit_once("://").map_or(target, |(_, address)| address);
         let own_address = self.workers.address(self.workers.own_task());
@@ -320,7 +320,7 @@ impl Shared {
     async fn list_devices(&self, session_handle: &str) -> Result<proto::ListDevicesResponse> {
         let local_device = match session_handle {
             "" => {
-                // Asked without a session, so that nobody is told of one.
+                // There is no session, so no task is told about one.
                 let mut devices = Vec::new();
                 for task in self.workers.tasks() {
                     devices.extend(self.workers.get(&task)?.get_status().await?);

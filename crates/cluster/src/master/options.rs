@@ -1,4 +1,4 @@
-//! The settings of sessions and steps that can't apply here: each is said once.
+//! Settings of sessions and steps that have no effect here: each is logged once.
 
 use foldhash::{HashSet, HashSetExt};
 use parking_lot::Mutex;
@@ -6,9 +6,9 @@ use proto::{ConfigProto, RunOptions};
 use std::sync::LazyLock;
 use tracing::info;
 
-/// Says which of a session's settings have no effect.
+/// Logs which of a session's settings have no effect.
 pub(crate) fn note_ignored(config: &ConfigProto) {
-    // TensorFlow's Python client always sends some, with nothing in them.
+    // TensorFlow's Python client always sends some empty ones.
     let gpu_options = config.gpu_options.clone().is_some_and(|mut options| {
         options.experimental = options.experimental.filter(|experimental| *experimental != Default::default());
         options != Default::default()
@@ -33,7 +33,7 @@ pub(crate) fn note_ignored(config: &ConfigProto) {
     }
 }
 
-/// Says which of a step's options have no effect.
+/// Logs which of a step's options have no effect.
 pub(crate) fn note_ignored_in_step(options: &RunOptions) {
     if options.debug_options.as_ref().is_some_and(|debug| !debug.debug_tensor_watch_opts.is_empty()) {
         say_once("RunOptions.debug_options", "tensors can't be watched");

@@ -1,9 +1,8 @@
-//! Sessions whose clients are gone: over which connections sessions were used, and which of the sessions that nobody is
-//! connected to are ended.
+//! Sessions of disconnected clients: which connections have used a session, and which sessions without a connection are ended.
 //!
-//! A connection that is gone doesn't prove that the client is: TensorFlow's client connects again when it next needs to, and
-//! closes a connection that it hasn't used for half an hour. So such a session is kept, unless the server was told for how
-//! long at most, or there are very many of them.
+//! A closed connection doesn't mean that the client has ended: TensorFlow's client reconnects when it next needs to, and closes a
+//! connection that it hasn't used for half an hour. So such a session is kept, unless the server has a time limit for them, or
+//! there are very many.
 
 use crate::access::{Principal, Role};
 use crate::client::{Caller, caller};
@@ -15,17 +14,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many sessions are kept that nobody is connected to; of more, those that were not used for longest are ended.
+/// The most sessions without a connection; beyond that, the least recently used ones are ended.
 pub(super) const ORPHANS_MAX: usize = 1024;
 
-/// How many connections a session remembers at most.
+/// The most connections that a session remembers.
 const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 
 /// When a session was used, and over which connections.
 pub(super) struct Usage {
     num_calls: AtomicUsize,
     last_connection: AtomicU64,
-    /// Who has opened the session, where that is known.
+    /// The owner of the session, if it is known.
     owner: Option<Arc<Principal>>,
     state: Mutex<UsageState>,
 }
@@ -36,7 +35,7 @@ struct UsageState {
 }
 
 impl Usage {
-    /// Makes the record of a session that the call in this task opens.
+    /// Returns the record of a session that the current call opens.
     pub fn begin() -> Usage {
         let Caller { connection, principal: owner, .. } = caller();
         Usage {
@@ -47,13 +46,13 @@ impl Usage {
         }
     }
 
-    /// Returns whether the call in this task may use the session: one of its owner or of an admin, where it is known who calls.
+    /// Returns whether the current call may use the session: only its owner and admins may, if callers are known.
     pub fn may_be_used(&self) -> bool {
         let Some(owner) = &self.owner else { return true };
         caller().is_anyone(|principal| principal.role == Role::Admin || *principal == **owner)
     }
 
-    /// Notes that a call begins.
+    /// Records that a call begins.
     pub fn enter(&self) {
         self.num_calls.fetch_add(1, Ordering::AcqRel);
         let connection = caller().connection;
@@ -69,13 +68,13 @@ impl Usage {
         }
     }
 
-    /// Notes that a call ended.
+    /// Records that a call has ended.
     pub fn leave(&self) {
         self.state.lock().last_used = now();
         self.num_calls.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns when the session was last used, if no call is under way and all connections that used it are gone.
+    /// Returns when the session was last used, if no call is pending and all connections that used it are closed.
     pub fn orphaned_since(&self, connections: &Connections) -> Option<Instant> {
         if self.num_calls.load(Ordering::Acquire) > 0 {
             return None;
@@ -85,16 +84,16 @@ impl Usage {
     }
 }
 
-/// What is to be done about sessions that nobody is connected to.
+/// The result of a check for sessions without a connection.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    /// Those to end, with the time for which nobody used them.
+    /// Those to end, with the time since their last use.
     pub ended: HashMap<String, Duration>,
-    /// When to look again.
+    /// The time of the next check.
     pub next: Option<Instant>,
 }
 
-/// Decides which sessions to end: those that nobody used for longer than `keep`, and the oldest of more than `max`.
+/// Decides which sessions to end: those unused for longer than `keep`, and the oldest if there are more than `max`.
 pub(super) fn judge(mut orphans: Vec<(String, Instant)>, now: Instant, keep: Option<Duration>, max: usize) -> Verdict {
     orphans.sort_by_key(|(_, last_used)| *last_used);
     let excess = orphans.len().saturating_sub(max);
@@ -147,12 +146,12 @@ mod tests {
         assert_eq!(usage.orphaned_since(&connections), None, "the first connection is open");
         drop(first);
         assert!(usage.orphaned_since(&connections).is_some());
-        // A client that connects again has its session back.
+        // A client that reconnects gets its session back.
         let third = connections.open();
         called_over(third.id(), async { usage.enter() }).await;
         usage.leave();
         assert_eq!(usage.orphaned_since(&connections), None);
-        // What is used within the process has no connection that could end.
+        // A client in this process has no connection that could close.
         let own = Usage::begin();
         assert_eq!(own.orphaned_since(&connections), None);
     }

@@ -1,4 +1,4 @@
-//! Partial runs: one step that a client feeds and fetches bit by bit.
+//! Partial runs: one step that a client feeds and fetches in parts.
 
 use super::compiled_run::{CompiledRun, Partition, RunNamesRef};
 use super::prepared::{OpenPartialRun, Pending};
@@ -76,7 +76,7 @@ impl MasterSession {
 }
 
 impl OpenPartialRun {
-    /// Crosses off what a call feeds and fetches; returns whether nothing is left.
+    /// Removes a call's feeds and fetches from those that are pending; returns whether none is left.
     fn take(&self, call: &RunStepCall) -> Result<bool> {
         let names = &self.entry.names;
         let mut pending = self.pending.lock();
@@ -139,7 +139,7 @@ impl OpenPartialRun {
         }
     }
 
-    /// Returns the names and keys of what a call fetches from a partition, each once.
+    /// Returns the names and keys of a call's fetches from a partition, each once.
     fn fetched_from(&self, run: &CompiledRun, partition: &Partition, call: &RunStepCall) -> Vec<(String, Arc<str>)> {
         let mut fetched: Vec<(String, Arc<str>)> = Vec::new();
         for (name, &(source, index)) in self.entry.names.fetches.iter().zip(&run.fetches) {
@@ -154,7 +154,7 @@ impl OpenPartialRun {
     }
 }
 
-/// Returns the names of the feeds that an output needs.
+/// Returns the names of the feeds that an output depends on.
 fn feeds_behind(graph: &NodeGraph, feeds: &[(String, Edge)], fetch: Edge) -> Vec<String> {
     let mut seen = vec![false; graph.id_bound()];
     let mut found: Vec<String> = Vec::new();

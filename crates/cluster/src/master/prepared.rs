@@ -1,5 +1,5 @@
-//! What a session keeps of the steps that its client has prepared: [`Callables`], which are run many times, and [`OpenPartialRuns`],
-//! which are fed and fetched bit by bit.
+//! A session's prepared steps: [`Callables`], which are run many times, and [`OpenPartialRuns`], which are fed and fetched in
+//! parts.
 
 use super::compiled_run::RunEntry;
 use foldhash::{HashMap, HashSet};
@@ -8,10 +8,10 @@ use proto::RunOptions;
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// A bound on the callables of a session.
+/// The most callables of a session.
 const CALLABLES_MAX: usize = 1 << 16;
 
-/// A bound on the partial runs of a session at once.
+/// The most open partial runs of a session.
 const PARTIAL_RUNS_MAX: usize = 1 << 10;
 
 /// The callables of a session.
@@ -26,16 +26,16 @@ struct CallableTable {
     next_handle: i64,
 }
 
-/// A run that is called by number.
+/// A run with a handle.
 pub(crate) struct Callable {
     /// The run.
     pub entry: Arc<RunEntry>,
-    /// How it is run.
+    /// The options of its steps.
     pub options: Option<RunOptions>,
 }
 
 impl Callables {
-    /// Keeps a callable; returns its handle.
+    /// Adds a callable; returns its handle.
     pub fn add(&self, callable: Callable) -> Result<i64> {
         let mut table = self.table.lock();
         if table.callables.len() >= CALLABLES_MAX {
@@ -52,7 +52,7 @@ impl Callables {
         self.table.lock().callables.get(&handle).cloned()
     }
 
-    /// Takes a callable out.
+    /// Removes a callable.
     pub fn remove(&self, handle: i64) -> Option<Arc<Callable>> {
         self.table.lock().callables.remove(&handle)
     }
@@ -70,26 +70,26 @@ struct PartialRunTable {
     next_handle: u64,
 }
 
-/// A step that is fed and fetched bit by bit.
+/// A step that is fed and fetched in parts.
 pub(crate) struct OpenPartialRun {
     /// The run.
     pub entry: Arc<RunEntry>,
     /// The step.
     pub step_id: i64,
-    /// What is still to be fed and fetched.
+    /// The pending feeds and fetches.
     pub pending: Mutex<Pending>,
 }
 
-/// What is still to be fed and fetched.
+/// Pending feeds and fetches.
 pub(crate) struct Pending {
     /// The names of the feeds.
     pub feeds: HashSet<String>,
-    /// The fetches, each with the feeds that it needs.
+    /// The fetches, each with the feeds that it depends on.
     pub fetches: HashMap<String, Vec<String>>,
 }
 
 impl OpenPartialRuns {
-    /// Keeps a partial run; returns its handle.
+    /// Adds a partial run; returns its handle.
     pub fn add(&self, run: OpenPartialRun) -> Result<String> {
         let mut table = self.table.lock();
         if table.runs.len() >= PARTIAL_RUNS_MAX {
@@ -106,14 +106,14 @@ impl OpenPartialRuns {
         self.table.lock().runs.get(handle).cloned()
     }
 
-    /// Takes a partial run out.
+    /// Removes a partial run.
     pub fn remove(&self, handle: &str) -> Option<Arc<OpenPartialRun>> {
         self.table.lock().runs.remove(handle)
     }
 
-    /// Takes all of them out.
+    /// Removes all partial runs.
     pub fn take_all(&self) -> Vec<Arc<OpenPartialRun>> {
-        // In the order of their handles, so that a simulation repeats.
+        // In the order of their handles, so that a simulation is reproducible.
         let mut runs: Vec<_> = std::mem::take(&mut self.table.lock().runs).into_iter().collect();
         runs.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         runs.into_iter().map(|(_, run)| run).collect()

@@ -1,4 +1,4 @@
-//! Calls that end something at a worker, such as a step or a session, and are repeated while the worker can't be reached.
+//! Repeats calls that end something on a worker, such as a step or a session, while the worker can't be reached.
 
 use crate::clock::sleep;
 use crate::interface::Answer;
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tensor::{Code, Result};
 
-/// The pause before the first repetition. Each pause is twice the one before.
+/// The pause before the first repetition; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// How often a call is repeated; this takes half a minute.
+/// The number of repetitions, which take half a minute.
 const REPETITIONS: u32 = 5;
 
-/// The most calls of this process that may wait to be repeated. A call beyond that is not repeated: what it should have ended ends with
-/// its session, or with the task.
+/// The most calls of this process that wait for a repetition. Further calls are not repeated: what they should have ended ends
+/// with its session, or with the task.
 const WAITING_MAX: usize = 1 << 12;
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -39,7 +39,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Waits for the first answer. If that says that the worker can't be reached, calls again, for half a minute.
+/// Waits for the first answer. If it says that the worker can't be reached, repeats the call for half a minute.
 pub(super) async fn until_reached(first: Answer<()>, again: impl Fn() -> Answer<()>) -> Result<()> {
     repeated(first, again, PAUSE_MIN).await
 }

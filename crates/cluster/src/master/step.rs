@@ -1,4 +1,4 @@
-//! Runs one step of a compiled run: all partitions at once, one answer from each, and a clean-up whatever happens.
+//! Runs one step of a compiled run: starts all partitions at once, collects their answers, and always cleans up.
 
 use super::compiled_run::{CompiledRun, Partition};
 use super::cost_graph;
@@ -15,17 +15,17 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tensor::{Result, Status, Tensor};
 
-/// How long the cause of an error may take to arrive once something that it led to has been told.
+/// How long the cause of an error may take to arrive after one of its consequences.
 const ROOT_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the trace of a step may take to be collected.
+/// How long collecting a step's trace may take.
 const TRACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a step returned.
+/// The result of a step.
 pub(crate) struct StepResult {
     /// The fetches in order.
     pub fetches: Vec<Tensor>,
-    /// What was recorded.
+    /// The metadata.
     pub metadata: RunMetadata,
 }
 
@@ -51,7 +51,7 @@ impl MasterSession {
         result
     }
 
-    /// Runs a step, and tells its id as soon as it has one.
+    /// Runs a step, and reports its id as soon as it is known.
     async fn run_uncounted(
         &self,
         run: &CompiledRun,
@@ -121,7 +121,7 @@ impl MasterSession {
         Ok(StepResult { fetches, metadata })
     }
 
-    /// Runs a step of which all partitions have their feeds ready.
+    /// Runs a step whose feeds are ready for all partitions.
     async fn run_partitions(
         &self,
         run: &CompiledRun,
@@ -148,7 +148,7 @@ impl MasterSession {
         };
         if let [partition] = run.partitions.as_slice() {
             let call = call(partition);
-            // Let go first, so that the partition may be the only owner of what it was fed.
+            // Dropped first, so that the partition may be the sole owner of its feeds.
             drop(feeds);
             let reply = partition.worker.run_graph(call).await;
             return reply.map(|reply| vec![reply]).map_err(|status| self.from_task(&partition.task, status));
@@ -158,14 +158,14 @@ impl MasterSession {
         self.run_calls(run, calls).await
     }
 
-    /// Makes one call to each partition and waits for all answers, or for the error that the user should read.
+    /// Calls each partition and waits for all answers, or for the error that the user should see.
     pub async fn run_calls(&self, run: &CompiledRun, calls: Vec<RunGraphCall>) -> Result<Vec<RunGraphReply>> {
         let mut answers = Answers(Vec::with_capacity(calls.len()));
-        // What was left unsent before is no concern of this step.
+        // Requests that were unsent before don't belong to this step.
         take_unsent();
         for (index, (partition, call)) in run.partitions.iter().zip(calls).enumerate() {
             if partition.is_local && take_unsent() {
-                // The requests leave this process before its own part of the work begins.
+                // The requests are sent before this process's own part of the work begins.
                 tokio::task::yield_now().await;
             }
             answers.0.push((index, partition.worker.run_graph(call)));
@@ -175,7 +175,7 @@ impl MasterSession {
         loop {
             let next = match &derived {
                 None => answers.next().await,
-                // The cause has failed elsewhere already, so its answer is on its way.
+                // The cause has already failed elsewhere, so its answer is on its way.
                 Some(status) => match timeout(ROOT_CAUSE_TIMEOUT, answers.next()).await {
                     Ok(next) => next,
                     Err(_) => return Err(Status::clone(status)),
@@ -195,7 +195,7 @@ impl MasterSession {
         }
     }
 
-    /// Waits for work, unless its time is over or the session ends; what was under way is cancelled then.
+    /// Waits for work, until its timeout or the end of the session; then it is cancelled.
     pub async fn unless_over<T>(&self, work: impl Future<Output = Result<T>>, deadline: Option<Instant>) -> Result<T> {
         let mut closing = self.closing();
         let closed = async { closing.wait_for(|&is_closing| is_closing).await.is_ok() };
@@ -224,7 +224,7 @@ impl MasterSession {
         let _ = timeout(TRACE_TIMEOUT, join_all(calls)).await;
     }
 
-    /// Returns what the tasks of a run noted of a step's transfers.
+    /// Returns the transfers that a run's tasks have logged for a step.
     async fn collect_transfers(&self, run: &CompiledRun, step_id: i64) -> Vec<StepStats> {
         self.log_transfers(run, false).await;
         let request = LoggingRequest { fetch_step_id: vec![step_id], ..Default::default() };
@@ -235,14 +235,14 @@ impl MasterSession {
     }
 }
 
-/// The calls of a step that are not answered yet, by the index of their partition.
+/// The unanswered calls of a step, by the index of their partition.
 ///
-/// There are few, and all are looked at whenever one is answered. `FuturesUnordered` would look at fewer, but it has its task
-/// polled again after each round, by another thread that is woken for it.
+/// There are few, and all are polled whenever one is answered. `FuturesUnordered` would poll fewer, but it has its task polled
+/// again after each round, by another thread that is woken for it.
 struct Answers(Vec<(usize, Answer<RunGraphReply>)>);
 
 impl Answers {
-    /// Waits for the next answer; `None` when there are no more.
+    /// Waits for the next answer; `None` if there are no more.
     async fn next(&mut self) -> Option<(usize, Result<RunGraphReply>)> {
         poll_fn(|context| {
             if self.0.is_empty() {
@@ -261,7 +261,7 @@ impl Answers {
     }
 }
 
-/// Cleans a step up on all its tasks, however it ends.
+/// Cleans a step up on all its tasks, whatever its result.
 pub(crate) struct CleanupStep<'a> {
     /// The session.
     pub session: &'a MasterSession,
@@ -269,7 +269,7 @@ pub(crate) struct CleanupStep<'a> {
     pub run: &'a CompiledRun,
     /// The step.
     pub step_id: i64,
-    /// Whether all partitions have ended well.
+    /// Whether all partitions have succeeded.
     pub succeeded: bool,
 }
 
@@ -277,7 +277,7 @@ impl Drop for CleanupStep<'_> {
     fn drop(&mut self) {
         for partition in &self.run.partitions {
             if partition.is_local {
-                // In this process it is done when it returns.
+                // In this process it is done when the call returns.
                 drop(partition.worker.cleanup_graph(self.step_id));
             } else if !(self.succeeded && self.run.all_pushed) {
                 in_background(&self.session.spawner, &partition.worker, self.step_id);
@@ -286,7 +286,7 @@ impl Drop for CleanupStep<'_> {
     }
 }
 
-/// Notes in the sequence of a collective graph how a step has ended, however it does.
+/// Records the end of a step, whatever its result, in the sequence of a collective graph.
 struct RetireStep<'a> {
     session: &'a MasterSession,
     key: i64,
@@ -300,14 +300,14 @@ impl Drop for RetireStep<'_> {
     }
 }
 
-/// Returns what the steps of a run are numbered by: what the client says, or what follows from the graph.
+/// Returns the graph key of a run: the client's, or the one computed from the graph.
 fn collective_graph_key(run: &CompiledRun, options: Option<&RunOptions>) -> Option<i64> {
     let derived = run.collective_graph_key?;
     let given = options.and_then(|options| options.experimental.as_ref()).map(|options| options.collective_graph_key);
     Some(given.filter(|&key| key != 0).unwrap_or(derived))
 }
 
-/// Adds the transfers to the nodes of the devices that they went to.
+/// Adds the transfers to the traces of the receiving devices.
 fn add_transfers(stats: &mut StepStats, transfers: Vec<StepStats>) {
     for device in transfers.into_iter().flat_map(|transfers| transfers.dev_stats) {
         match stats.dev_stats.iter_mut().find(|known| known.device == device.device) {

@@ -1,4 +1,4 @@
-//! What a master tells people of its sessions.
+//! A master's sessions, for monitoring.
 
 use super::{Master, Shared};
 use graph::NodeGraph;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Weak};
 
 /// A session at one moment.
 pub(crate) struct SessionSurvey {
-    /// Its number, as lines call it.
+    /// Its number in log lines.
     pub number: u32,
-    /// Whose it is.
+    /// Its client.
     pub client: String,
     /// When it was opened, in microseconds since the epoch.
     pub opened_micros: u64,
     /// When its last step ended, or 0.
     pub last_step_micros: u64,
-    /// How many steps it ran.
+    /// The number of its steps.
     pub steps: u64,
     /// The last loss that it fetched.
     pub loss: Option<f32>,
     /// The last global step that it fetched.
     pub global_step: Option<u64>,
-    /// What it holds.
+    /// The memory that it holds.
     pub memory_bytes: usize,
     /// The nodes of its graph.
     pub num_nodes: usize,
@@ -33,19 +33,19 @@ pub(crate) struct SessionSurvey {
 pub(crate) struct WeakMaster(Weak<Shared>);
 
 impl Master {
-    /// Returns a handle that doesn't keep it.
+    /// Returns a handle that doesn't keep the master alive.
     pub fn downgrade(&self) -> WeakMaster {
         WeakMaster(Arc::downgrade(&self.shared))
     }
 }
 
 impl WeakMaster {
-    /// Returns whether anybody has the master still.
+    /// Returns whether the master still exists.
     pub fn is_held(&self) -> bool {
         self.0.strong_count() > 0
     }
 
-    /// Returns the graph of the session with a number, placed if the whole of it could be, and what knows its ops.
+    /// Returns the graph of the session with this number, with devices if the whole graph could be placed, and its op registry.
     pub fn graph(&self, number: u64) -> Option<(Arc<NodeGraph>, &'static OpRegistry)> {
         let shared = self.0.upgrade()?;
         let sessions = shared.sessions.read();

@@ -1,4 +1,4 @@
-//! [`SessionTasks`]: the tasks that a session may use, each contacted when it is first needed.
+//! [`SessionTasks`]: the tasks that a session may use, each contacted on first use.
 
 use super::repeated::until_reached;
 use crate::clock::{elapsed, now, sleep, timeout, timeout_at};
@@ -20,29 +20,29 @@ use tensor::{Code, Result, Status};
 use tokio::sync::{OnceCell, oneshot};
 use tracing::{debug, warn};
 
-/// How long a task may take before a line says that it is waited for; shorter than any limit that people set.
+/// How long a task may take before a line says that the session waits for it; shorter than any timeout that people set.
 const WAITING_LINE_AFTER: Duration = Duration::from_secs(1);
 
-/// How often a line says which task is waited for, from then on.
+/// The interval of that line from then on.
 const WAITING_LINE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// There can be many sessions, and each can wait for many tasks.
 static WAITING_LINES: LogLimit = LogLimit::several(100, WAITING_LINE_INTERVAL);
 
-/// How long to wait between two attempts to reach a task.
+/// The pause between two attempts to reach a task.
 const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(50);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// How long the end of a session waits for tasks that may be gone.
+/// How long the end of a session waits for tasks that may be lost.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The tasks that a session may use.
 pub(crate) struct SessionTasks {
     workers: Arc<WorkerCache>,
     session_handle: String,
-    /// What lines call the session, since its handle is a secret.
+    /// The session's name in log lines, since its handle is a secret.
     label: String,
-    /// The cluster that the session brought along, if it did.
+    /// The cluster that the session brought, if it did.
     cluster: Option<proto::ClusterDef>,
     filters: Vec<DeviceName>,
     isolate_session_state: bool,
@@ -51,17 +51,17 @@ pub(crate) struct SessionTasks {
     told: Arc<Told>,
 }
 
-/// The tasks that were told of a session. Each is told of its end as well, whenever the two meet: a session may end while a task
-/// is being told of it, and a client may give up on a session that is being made.
+/// The tasks on which a session is open. Each is told of the session's end as well, even if both happen at once: a session may
+/// end while it is being opened on a task, and a client may give up on a session that is being created.
 struct Told {
     session_handle: String,
     spawner: Spawner,
-    /// `None` when the session has ended.
+    /// `None` once the session has ended.
     workers: Mutex<Option<Vec<Arc<dyn WorkerInterface>>>>,
 }
 
 impl Told {
-    /// Tells a task of the session, in a task of its own: who waits for it may leave.
+    /// Opens the session on a task, in the background: the caller may stop waiting.
     async fn tell(
         self: Arc<Self>,
         worker: Arc<dyn WorkerInterface>,
@@ -69,7 +69,7 @@ impl Told {
     ) -> Result<()> {
         let told = self.spawner.clone().spawn(async move {
             let outcome = worker.create_worker_session(request).await;
-            // The task may know the session though the answer was lost.
+            // The task may have opened the session even if the answer was lost.
             if outcome.as_ref().is_err_and(|status| status.code() != Code::Unavailable) {
                 return outcome;
             }
@@ -85,7 +85,7 @@ impl Told {
         told.await.unwrap_or_else(|error| Err(Status::internal(format!("telling a task of a session: {error}"))))
     }
 
-    /// Returns what tells all tasks of the session's end. There is nothing more to tell after that.
+    /// Returns the calls that tell all tasks of the session's end. Nothing can be opened after that.
     fn end(&self) -> impl Future<Output = ()> + Send + use<> {
         let told = self.workers.lock().take().unwrap_or_default();
         let deletions: Vec<_> = told.into_iter().map(|worker| self.delete(worker)).collect();
@@ -94,7 +94,7 @@ impl Told {
         }
     }
 
-    /// Tells a task of the session's end. Whoever waits for it gets the first answer; a task that can't be reached is told again.
+    /// Tells a task of the session's end. The caller gets the first answer; if the task can't be reached, the call is repeated.
     fn delete(&self, worker: Arc<dyn WorkerInterface>) -> oneshot::Receiver<()> {
         let (answered, is_answered) = oneshot::channel();
         let (first, session_handle) =
@@ -121,7 +121,7 @@ pub(crate) struct ContactedTask {
     pub worker: Arc<dyn WorkerInterface>,
     /// The devices that the session may see, by their names in its cluster.
     pub devices: Arc<[DeviceAttributes]>,
-    /// How the task takes streams, and the incarnation that it has there.
+    /// How the task accepts streams, and its incarnation.
     stream: Option<(StreamOffer, u64)>,
 }
 
@@ -133,7 +133,7 @@ impl ContactedTask {
 }
 
 impl SessionTasks {
-    /// Makes the list of tasks that pass a session's filters; none is contacted yet.
+    /// Returns the tasks that pass a session's filters; none is contacted yet.
     pub fn new(
         workers: Arc<WorkerCache>,
         session_handle: &str,
@@ -168,12 +168,12 @@ impl SessionTasks {
         })
     }
 
-    /// Returns what lines call the session.
+    /// Returns the session's name in log lines.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Returns what the master's task counts.
+    /// Returns the counters of the master's task.
     pub fn metrics(&self) -> &Arc<TaskMetrics> {
         self.workers.metrics()
     }
@@ -183,7 +183,7 @@ impl SessionTasks {
         self.workers.own_task()
     }
 
-    /// Returns whether there is no other task, nor will be.
+    /// Returns whether the cluster has no other task.
     pub fn is_alone(&self) -> bool {
         self.workers.is_alone()
     }
@@ -203,8 +203,8 @@ impl SessionTasks {
         self.tasks.get(task).and_then(OnceCell::get)
     }
 
-    /// Returns the devices for placement: those that tasks have told, and for tasks that nobody has asked yet the CPU that
-    /// every task has.
+    /// Returns the devices for placement: the reported ones, and for tasks that haven't been contacted the CPU that every task
+    /// has.
     pub fn devices(&self) -> Result<Vec<DeviceName>> {
         let mut devices = Vec::new();
         for (name, task) in &self.tasks {
@@ -220,7 +220,7 @@ impl SessionTasks {
         Ok(devices)
     }
 
-    /// Returns the number of tasks that have been contacted, which changes when the devices may have.
+    /// Returns the number of contacted tasks; if it changes, the devices may have changed.
     pub fn num_contacted(&self) -> usize {
         self.tasks.values().filter(|task| task.initialized()).count()
     }
@@ -232,8 +232,8 @@ impl SessionTasks {
         found.map_or(0, |known| known.incarnation)
     }
 
-    /// Contacts several tasks at once and tells them of the session. Waits for those that aren't there yet, until
-    /// `deadline`, and says so.
+    /// Contacts several tasks at once and opens the session on them. Waits for those that aren't running yet, until `deadline`,
+    /// and logs it.
     pub async fn contact(&self, names: &[String], deadline: Option<Instant>) -> Result<()> {
         let missing = names.iter().filter(|name| self.contacted(name).is_none());
         try_join_all(missing.map(|name| self.contact_one(name, deadline))).await.map(drop)
@@ -246,7 +246,7 @@ impl SessionTasks {
         task.get_or_try_init(|| self.reach(name, deadline)).await.map(drop)
     }
 
-    /// Waits for a task and tells it of the session.
+    /// Waits for a task and opens the session on it.
     async fn reach(&self, name: &str, deadline: Option<Instant>) -> Result<ContactedTask> {
         let worker = self.workers.get(name)?;
         let address = self.workers.address(name).unwrap_or("this process").to_owned();
@@ -262,7 +262,7 @@ impl SessionTasks {
                 };
                 match outcome {
                     Ok(attributes) => return Ok(attributes),
-                    // It may still come, or come back.
+                    // It may still start, or come back.
                     Err(status)
                         if matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded) =>
                     {
@@ -314,14 +314,14 @@ impl SessionTasks {
         Ok(ContactedTask { worker, devices: self.visible(name, attributes)?.into(), stream })
     }
 
-    /// Returns the address to which one task can push tensors for another; `None` when they must be asked for.
+    /// Returns the address to which one task can push tensors for another; `None` if they must be requested.
     pub fn push_address(&self, from: &str, to: &str) -> Option<String> {
         let (source, _) = self.contacted(from)?.stream.as_ref()?;
         let (destination, incarnation) = self.contacted(to)?.stream.as_ref()?;
         Some(source.address_of(destination, to, self.workers.address(to)?, *incarnation))
     }
 
-    /// Tells a task of the session.
+    /// Opens the session on a task.
     async fn open(&self, name: &str, worker: &Arc<dyn WorkerInterface>) -> Result<()> {
         let device = DeviceName::parse(name)?;
         let server_def = ServerDef {
@@ -370,7 +370,7 @@ impl SessionTasks {
         Ok(contacted.flat_map(|task| task.devices.iter().cloned()).collect())
     }
 
-    /// Tells the tasks that the session is over. Those that don't answer are left alone after a while.
+    /// Tells the tasks that the session is over. Tasks that don't answer are given up after a while.
     pub async fn close(&self) {
         if timeout(CLOSE_TIMEOUT, self.told.end()).await.is_err() {
             debug!("{}: not all tasks answered to its end", self.label);
@@ -379,7 +379,7 @@ impl SessionTasks {
 }
 
 impl Drop for SessionTasks {
-    /// A session that was never finished is not closed by anybody.
+    /// Nobody else closes a session that was never completed.
     fn drop(&mut self) {
         let end = self.told.end();
         self.told.spawner.spawn(async move {
@@ -388,13 +388,13 @@ impl Drop for SessionTasks {
     }
 }
 
-/// Returns whether a task or device may be seen: without filters everything may.
+/// Returns whether the filters allow a task or device; without filters all are allowed.
 fn passes(filters: &[DeviceName], name: &str) -> bool {
     let Ok(name) = DeviceName::parse(name) else { return false };
     filters.is_empty() || filters.iter().any(|filter| filter.intersected_with(&name).is_ok())
 }
 
-/// Returns the task that a device specification names, when it names one.
+/// Returns the task in a device specification, if it names one.
 pub(crate) fn named_task(device: &str) -> Option<String> {
     let name = DeviceName::parse(device).ok()?;
     Some(task_name(name.job.as_deref()?, name.task?))

@@ -41,7 +41,9 @@ pub(super) fn serve(graph: &Graph, description: &str, functions: Vec<Function>) 
         let (client, sender, attendance) = (client.clone(), calls.clone(), attendance.clone());
         let serve = move || answer_calls(&client, function, &sender, &incoming, &attendance);
         let spawned = std::thread::Builder::new().name("dataset elements".to_owned()).spawn(serve);
-        spawned.map_err(|error| Status::resource_exhausted(format!("can't start a thread for a dataset's elements: {error}")))?;
+        spawned.map_err(|error| {
+            Status::resource_exhausted(format!("can't start a thread for a dataset's elements: {error}"))
+        })?;
         graph.extension::<Servers>().0.lock().push(Server(calls));
     }
     Ok(client)

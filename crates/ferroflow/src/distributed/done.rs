@@ -99,7 +99,9 @@ pub fn watch(
     let device = device(job, task);
     let watch = move || drop(over.send(wait(&server, device, workers, grace)));
     let spawned = std::thread::Builder::new().name("wait for the workers".to_owned()).spawn(watch);
-    spawned.map_err(|error| Status::resource_exhausted(format!("can't start a thread to wait for the workers: {error}")))?;
+    spawned.map_err(|error| {
+        Status::resource_exhausted(format!("can't start a thread to wait for the workers: {error}"))
+    })?;
     Ok(told)
 }
 

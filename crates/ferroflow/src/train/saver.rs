@@ -330,7 +330,7 @@ impl Saver {
                 result => return result,
             }
         }
-        tracing::info!("{prefix}: written by the chief, since {} can't write there", transfer.devices().join(", "));
+        tracing::info!("{prefix}: the chief writes the shards of {}", transfer.devices().join(", "));
         run(&transfer.save)
     }
 
@@ -349,7 +349,7 @@ impl Saver {
                 result => return result,
             }
         }
-        tracing::info!("{prefix}: read by the chief, since {} can't read there", transfer.devices().join(", "));
+        tracing::info!("{prefix}: the chief reads the shards of {}", transfer.devices().join(", "));
         run(&transfer.restore)
     }
 

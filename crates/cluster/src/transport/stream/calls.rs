@@ -1,8 +1,7 @@
-//! The calls of a peer that are under way, mostly partitions that run for it, and who sends their answers: the thread that ends one,
-//! where that can be.
+//! The pending calls of a peer, mostly partitions that run for it. If possible, the thread that ends a call sends its answer.
 //!
-//! A partition mostly ends because a frame has arrived, on the thread that has read it. Its answer leaves from there, once the
-//! frame has been dealt with, and no other thread is woken for it.
+//! A partition usually ends because a frame has arrived, on the thread that has read it. Its answer is sent from that thread,
+//! once the frame has been handled, and no other thread is woken for it.
 
 use super::{Connection, StreamHub, panicked};
 use crate::interface::{Answer, RunGraphReply};
@@ -17,11 +16,11 @@ use tensor::Tensor;
 use tracing::debug;
 
 thread_local! {
-    /// The calls that ended while this thread deals with a frame; `None` while it doesn't.
+    /// The calls that ended while this thread handles a frame; `None` while it doesn't.
     static ENDED: RefCell<Option<Vec<Arc<Call>>>> = const { RefCell::new(None) };
 }
 
-/// Deals with a frame, then answers the calls that ended by it.
+/// Handles a frame, then answers the calls that ended by it.
 pub(super) fn then_answer<T>(deal: impl FnOnce() -> T) -> T {
     ENDED.set(Some(Vec::new()));
     let _dealing = Dealing;
@@ -33,7 +32,7 @@ pub(super) fn then_answer<T>(deal: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A frame is being dealt with; whatever happens meanwhile, what has ended is answered.
+/// A frame is being handled; calls that have ended are answered in any case.
 struct Dealing;
 
 impl Drop for Dealing {
@@ -56,7 +55,7 @@ impl PeerCalls {
         self.add_counted(hub, connection, id, answer, Some(Counted::new(hub)));
     }
 
-    /// Answers a call for a part of a tensor once the part is there, which may be never.
+    /// Answers a call for a part of a tensor once it is available, which may be never.
     pub fn add_part(&self, hub: &Arc<StreamHub>, connection: &Arc<Connection>, id: u64, part: Answer<Tensor>) {
         let answer = Box::pin(async move {
             part.await.map(|part| RunGraphReply { received: vec![part], ..RunGraphReply::default() })
@@ -84,7 +83,7 @@ impl PeerCalls {
         call.go_on();
     }
 
-    /// Gives a call up: the partition is cancelled.
+    /// Cancels a call and its partition.
     pub fn abort(&self, id: u64) {
         let call = self.calls.lock().remove(&id);
         if let Some(call) = call {
@@ -92,9 +91,9 @@ impl PeerCalls {
         }
     }
 
-    /// Gives all calls up.
+    /// Cancels all calls.
     pub fn abort_all(&self) {
-        // In the order in which they came, so that a simulation repeats.
+        // In the order of arrival, so that a simulation is reproducible.
         let mut calls: Vec<_> = std::mem::take(&mut *self.calls.lock()).into_iter().collect();
         calls.sort_unstable_by_key(|(id, _)| *id);
         for (_, call) in calls {
@@ -103,7 +102,7 @@ impl PeerCalls {
     }
 }
 
-/// Gives all calls of a peer up when its connection is dropped, also before its end: a call holds the others.
+/// Cancels all calls of a peer when its connection is dropped, even before its end: the calls refer to each other.
 pub(super) struct AbortOnDrop(pub PeerCalls);
 
 impl Drop for AbortOnDrop {
@@ -115,7 +114,7 @@ impl Drop for AbortOnDrop {
 /// A call of a peer.
 struct Call {
     id: u64,
-    /// What it will end with; `None` once it is answered or given up.
+    /// Its result, when it is available; `None` once it is answered or cancelled.
     answer: Mutex<Option<Answer<RunGraphReply>>>,
     connection: Arc<Connection>,
     running: PeerCalls,
@@ -124,14 +123,14 @@ struct Call {
 }
 
 impl Call {
-    /// Sends the answer if it is there.
+    /// Sends the answer if it is available.
     fn go_on(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
         let reply = {
             let mut answer = self.answer.lock();
             let Some(waiting) = answer.as_mut() else { return };
             let mut context = Context::from_waker(&waker);
-            // Nobody else would answer a call whose thread has panicked.
+            // Nothing else would answer a call whose thread has panicked.
             let reply = match catch_unwind(AssertUnwindSafe(|| waiting.as_mut().poll(&mut context))) {
                 Ok(Poll::Pending) => return,
                 Ok(Poll::Ready(reply)) => reply,
@@ -152,7 +151,7 @@ impl Call {
     }
 
     fn give_up(&self) {
-        // Ended without the lock, since cancelling a step runs what waits for that.
+        // Ended without the lock, since cancelling a step runs its waiters.
         let answer = self.answer.lock().take();
         drop(answer);
     }
@@ -160,7 +159,7 @@ impl Call {
 
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
-        // Never on the spot: whoever wakes may hold locks.
+        // Never immediately: the waker's thread may hold locks.
         let left = ENDED.with_borrow_mut(|ended| match ended {
             Some(ended) => {
                 ended.push(self.clone());
@@ -174,7 +173,7 @@ impl Wake for Call {
     }
 }
 
-/// Counts a partition that runs for a peer, however it ends.
+/// Counts a partition that runs for a peer, until it ends.
 struct Counted(Arc<StreamHub>);
 
 impl Counted {
@@ -267,7 +266,7 @@ mod tests {
         tokio::time::timeout(std::time::Duration::from_secs(60), is_over).await.unwrap().unwrap();
     }
 
-    /// Found by the simulation: calls hold each other, so that a connection that was dropped before its end left them behind.
+    /// Found by the simulation: calls refer to each other, so that a connection that was dropped before its end leaked them.
     #[tokio::test]
     async fn calls_are_given_up_when_their_connection_is_dropped() {
         let (hub, connection, _theirs) = connected();
