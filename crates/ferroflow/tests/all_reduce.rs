@@ -57,9 +57,9 @@ fn on_all<T: Send>(servers: &[Server], work: impl Fn(u32, Target) -> Result<T> +
     results
 }
 
-/// The rows of a batch that a worker of so many takes: the first one takes more than the others.
-fn rows_of(rank: usize, workers: usize) -> std::ops::Range<usize> {
-    let others = 3;
+/// The rows of a batch that a worker of so many takes: the first one takes more than the others, which take fewer in every other step.
+fn rows_of(rank: usize, workers: usize, step: usize) -> std::ops::Range<usize> {
+    let others = 3 - step % 2;
     let first = ROWS - others * (workers - 1);
     match rank {
         0 => 0..first,
@@ -94,7 +94,7 @@ fn train(group: &WorkerGroup, target: &Target, is_compressed: bool) -> Result<Ve
     session.run_ops(&[&global_variables_initializer(&g)])?;
     session.run_ops(&[if group.is_chief() { &send } else { &receive }])?;
     for number in 0..STEPS {
-        let rows = rows_of(rank, group.size());
+        let rows = rows_of(rank, group.size(), number);
         let given: Vec<i32> = rows.clone().map(|row| ((row * row + number) % 8) as i32).collect();
         let wanted: Vec<f32> = rows.clone().flat_map(|row| [row as f32 / 6.0, 1.0 - number as f32 / 3.0]).collect();
         let run = session.runner().feed(&ids, Tensor::vector(&given));

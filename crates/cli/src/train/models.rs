@@ -13,11 +13,6 @@ pub fn read(flags: &Flags) -> Result<Arc<dyn Recipe>, Failure> {
     if flags.model == ModelKind::WideDeep && flags.is_sync() {
         return Err(Failure::new("--sync_replicas goes with mlp, cnn and crnn: wide_deep has two optimizers"));
     }
-    if flags.model == ModelKind::WideDeep && flags.is_all_reduce() {
-        return Err(Failure::new(
-            "--strategy allreduce goes with mlp, cnn and crnn: the gradients of wide_deep's columns have other rows in every step",
-        ));
-    }
     Ok(match flags.model {
         ModelKind::Mlp | ModelKind::Cnn => Arc::new(DigitsRecipe::read(flags)?),
         ModelKind::Crnn => Arc::new(StripsRecipe::read(flags)?),

@@ -134,7 +134,9 @@ impl Record {
                 known.kind, known.dtype, wanted.kind, wanted.dtype
             )));
         }
-        if known.shape != wanted.shape {
+        // An instance serves many steps, and what is gathered may have another size in each. Members that differ within a step learn it
+        // from the parts that they exchange.
+        if known.kind != kind::GATHER && known.shape != wanted.shape {
             return Err(Status::invalid_argument(format!(
                 "Shape mismatch in the collective instance {instance_key}. Op at device {device} expected shape {} but another \
                  member in the group expected shape {}. This is likely due to different input shapes at different members of the \
@@ -230,6 +232,8 @@ mod tests {
         assert!(
             other_shape.message().contains("expected shape [3] but another member in the group expected shape [2]")
         );
+        instances.keep((1, 0, 8), &wanted(kind::GATHER, &[2]), None);
+        assert!(instances.find((1, 0, 8), &wanted(kind::GATHER, &[3]), "d").unwrap().is_ok());
         let other_kind = instances.join(KEY, &wanted(kind::GATHER, &[2]), &member(1, false)).unwrap_err();
         assert!(other_kind.message().contains("expected type 0 and data_type 1 but got type 2"));
     }
