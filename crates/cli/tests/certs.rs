@@ -36,7 +36,7 @@ fn wrong_flags_and_files_that_are_there() {
     assert!(!succeeded && said.contains("exists already"), "{said}");
     assert_eq!(text(&key), before);
     for (wrong, why) in [
-        (vec!["issue", path], "nobody to issue"),
+        (vec!["issue", path], "no certificate to issue"),
         (vec!["issue", path, "--client=../ann"], "a name has"),
         (vec!["issue", path, "--ps_hosts=nohost"], "task 0 of job 'ps'"),
         (vec!["issue", path, "--ps_hosts=a:1", "--cluster_spec=ps|a:1"], "cannot be used with"),

@@ -169,5 +169,5 @@ fn values_of_another_type_shape_or_count() {
     check(session.eval::<f64>(&x.sum()), Code::InvalidArgument, "the value of Sum:0", &["eval::<f64>"]);
     check(session.eval::<f32>(&x), Code::InvalidArgument, "expected a scalar", &["eval::<f32>(&x)"]);
     let result: ferroflow::Result<(f32, f32)> = session.runner().fetch(&x).run_as(); // one
-    check(result, Code::InvalidArgument, "2 values were asked for", &["// one"]);
+    check(result, Code::InvalidArgument, "2 values were requested", &["// one"]);
 }

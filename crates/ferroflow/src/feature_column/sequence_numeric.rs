@@ -106,7 +106,7 @@ impl SequenceNumericColumn {
     pub(super) fn dense(&self, made: &mut Transformations<'_>) -> Result<(Output, Output)> {
         let Feature::Sparse(sparse) = made.feature(&self.key)? else {
             return Err(Status::invalid_argument(format!(
-                "column {} is of sequences, and its feature is dense: it must be a SparseTensor",
+                "column {} is a sequence column, but its feature is dense: it must be a SparseTensor",
                 self.key
             )));
         };
