@@ -206,5 +206,10 @@ fn what_is_wrong_with_a_pipeline_is_said() {
     let fed = g.placeholder::<i64>([-1]);
     let _ = Dataset::from_tensor_slices_of(&[fed]).make_one_shot_iterator();
     let found = g.finish().unwrap_err();
-    assert!(found.message().contains("'Placeholder' (op Placeholder), which has state or is fed: use an initializable iterator"), "{found}");
+    assert!(
+        found
+            .message()
+            .contains("'Placeholder' (op Placeholder), which has state or is fed: use an initializable iterator"),
+        "{found}"
+    );
 }

@@ -23,17 +23,17 @@ pub(crate) struct GradientReduction {
 
 impl GradientReduction {
     /// Has all gradients of a graph reduced.
-    pub fn set(graph: &Graph, reduce: Reduce) {
+    pub(crate) fn set(graph: &Graph, reduce: Reduce) {
         *graph.extension::<GradientReduction>().reduce.lock() = Some(reduce);
     }
 
     /// Returns whether the gradients of a graph are reduced, whichever optimizer applies them.
-    pub fn is_set(graph: &Graph) -> bool {
+    pub(crate) fn is_set(graph: &Graph) -> bool {
         graph.extension::<GradientReduction>().reduce.lock().is_some()
     }
 
     /// Returns what an optimizer should apply in place of these gradients: their means, or they themselves where nothing is reduced.
-    pub fn of(graph: &Graph, gradients: &[Gradient]) -> Result<Vec<Gradient>> {
+    pub(crate) fn of(graph: &Graph, gradients: &[Gradient]) -> Result<Vec<Gradient>> {
         let reduction = graph.extension::<GradientReduction>();
         let reduce = reduction.reduce.lock().clone();
         let Some(reduce) = reduce else { return Ok(gradients.to_vec()) };

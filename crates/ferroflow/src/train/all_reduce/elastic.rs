@@ -53,7 +53,7 @@ enum Side {
 
 impl Elastic {
     /// Returns what a worker of an elastic group has; nothing for any other group.
-    pub fn of(group: &WorkerGroup, members: &Members) -> Option<Elastic> {
+    pub(super) fn of(group: &WorkerGroup, members: &Members) -> Option<Elastic> {
         let ((min, max), call) = (group.bounds()?, members.call.clone()?);
         Some(Elastic {
             group: group.clone(),
@@ -69,7 +69,7 @@ impl Elastic {
     }
 
     /// Adds the operations to the graph.
-    pub fn begin(&mut self, graph: &Graph) -> Result<()> {
+    pub(super) fn begin(&mut self, graph: &Graph) -> Result<()> {
         let step = get_global_step(graph)?.ok_or_else(|| {
             Status::failed_precondition(
                 "an elastic group needs a global step: it tells who of the workers has come furthest",
@@ -102,17 +102,17 @@ impl Elastic {
     }
 
     /// Returns whether the variables keep their values when a session is made again.
-    pub fn keeps_variables(&self) -> bool {
+    pub(super) fn keeps_variables(&self) -> bool {
         self.has_values
     }
 
     /// Returns whether the chief has called all members to meet before the next step.
-    pub fn is_called(&self) -> bool {
+    pub(super) fn is_called(&self) -> bool {
         self.is_called
     }
 
     /// Waits until the next epoch begins, and gives or takes the variables.
-    pub fn enter(&mut self, session: &Session, broadcast: &Broadcast, waiting: &Waiting) -> Result<()> {
+    pub(super) fn enter(&mut self, session: &Session, broadcast: &Broadcast, waiting: &Waiting) -> Result<()> {
         let own = Ask {
             rank: self.group.rank(),
             nonce: RandomState::new().hash_one(0) as i64,
@@ -146,7 +146,7 @@ impl Elastic {
     }
 
     /// Adds to a step that trains what tells the members of an epoch from others, and whether another one should begin.
-    pub fn before_run(&mut self, graph: &Graph, original: &RunArgs) -> Result<RunArgs> {
+    pub(super) fn before_run(&mut self, graph: &Graph, original: &RunArgs) -> Result<RunArgs> {
         let args =
             self.names_of_group().into_iter().fold(RunArgs::new(), |args, (output, value)| args.feed(&output, value));
         let mean = self.call.mean.lock().clone();
@@ -160,7 +160,7 @@ impl Elastic {
     }
 
     /// Takes what `before_run` has asked for.
-    pub fn after_run(&mut self, session: &Session, results: &[Tensor]) -> Result<()> {
+    pub(super) fn after_run(&mut self, session: &Session, results: &[Tensor]) -> Result<()> {
         if let Some(mean) = results.first() {
             self.is_called |= mean.to_scalar::<f32>()? > 0.0;
         }
@@ -171,7 +171,7 @@ impl Elastic {
     }
 
     /// Tells the chief that this worker leaves. It isn't waited for then.
-    pub fn leave(&self, session: &Session) {
+    pub(super) fn leave(&self, session: &Session) {
         let Some(Talk { given, side: Side::Other { ask, .. }, .. }) = &self.talk else { return };
         let epoch = self.epoch.as_ref().map_or(0, |epoch| epoch.number);
         let own = Ask { rank: self.group.rank(), nonce: 0, joins: false, step: None, epoch };

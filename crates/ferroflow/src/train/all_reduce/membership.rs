@@ -32,13 +32,13 @@ pub(super) const ASK_NUMBERS: usize = 5;
 
 impl Ask {
     /// Returns the numbers that stand for it.
-    pub fn to_tensor(&self) -> Tensor {
+    pub(super) fn to_tensor(&self) -> Tensor {
         let step = self.step.unwrap_or(NO_VALUES);
         Tensor::vector(&[self.rank as i64, self.nonce, i64::from(self.joins), step, self.epoch])
     }
 
     /// Reads what a worker sent.
-    pub fn from_tensor(tensor: &Tensor) -> Result<Ask> {
+    pub(super) fn from_tensor(tensor: &Tensor) -> Result<Ask> {
         let numbers = tensor.to_vec::<i64>()?;
         let &[rank, nonce, joins, step, epoch] = &numbers[..] else {
             return Err(Status::invalid_argument("a worker asks with other numbers than five"));
@@ -61,13 +61,13 @@ pub(super) struct Epoch {
 
 impl Epoch {
     /// Returns the numbers that stand for it in an answer to a question.
-    pub fn to_tensor(&self, nonce: i64) -> Tensor {
+    pub(super) fn to_tensor(&self, nonce: i64) -> Tensor {
         let members = self.members.iter().map(|&member| member as i64);
         Tensor::vector(&[nonce, self.number, self.source as i64].into_iter().chain(members).collect::<Vec<i64>>())
     }
 
     /// Reads an answer; returns which question it is for, too.
-    pub fn from_tensor(tensor: &Tensor) -> Result<(i64, Epoch)> {
+    pub(super) fn from_tensor(tensor: &Tensor) -> Result<(i64, Epoch)> {
         let numbers = tensor.to_vec::<i64>()?;
         let [nonce, number, source, members @ ..] = &numbers[..] else {
             return Err(Status::invalid_argument("the chief answers with fewer numbers than an epoch has"));
@@ -95,12 +95,12 @@ pub(super) struct Membership {
 
 impl Membership {
     /// Knows nobody yet.
-    pub fn new(min: usize, max: usize, all: usize) -> Membership {
+    pub(super) fn new(min: usize, max: usize, all: usize) -> Membership {
         Membership { min, max, all, epoch: None, asking: BTreeMap::new(), left: BTreeSet::new(), last_number: 0 }
     }
 
     /// Hears what a worker says.
-    pub fn take(&mut self, ask: Ask) {
+    pub(super) fn take(&mut self, ask: Ask) {
         if ask.rank >= self.all {
             tracing::warn!("worker {} asks to take part, and there are only {}", ask.rank, self.all);
             return;
@@ -116,14 +116,14 @@ impl Membership {
     }
 
     /// Returns whether a worker wants to take part for whom there is room.
-    pub fn wants_change(&self) -> bool {
+    pub(super) fn wants_change(&self) -> bool {
         let Some(epoch) = &self.epoch else { return false };
         let has_room = epoch.members.len() < self.max;
         self.asking.keys().any(|rank| has_room || epoch.members.contains(rank))
     }
 
     /// Returns who of the last epoch hasn't said anything yet, or, before the first one, of all there might be.
-    pub fn missing(&self) -> Vec<usize> {
+    pub(super) fn missing(&self) -> Vec<usize> {
         let expected = match &self.epoch {
             Some(epoch) => epoch.members.clone(),
             None => (0..self.all.min(self.max)).collect(),
@@ -132,12 +132,12 @@ impl Membership {
     }
 
     /// Returns how many more workers it takes.
-    pub fn lacking(&self) -> usize {
+    pub(super) fn lacking(&self) -> usize {
         self.min.saturating_sub(self.asking.len())
     }
 
     /// Begins another epoch when that is possible, which it is for the chief only after it has asked itself. Returns who is to be told.
-    pub fn decide(&mut self, waited: Duration) -> Option<(Epoch, Vec<Ask>)> {
+    pub(super) fn decide(&mut self, waited: Duration) -> Option<(Epoch, Vec<Ask>)> {
         if !self.asking.contains_key(&0) || self.lacking() > 0 || (!self.missing().is_empty() && waited < ASKING) {
             return None;
         }

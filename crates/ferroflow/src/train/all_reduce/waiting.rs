@@ -35,12 +35,12 @@ pub(super) struct Begun<'a> {
 
 impl Waiting {
     /// Begins to wait.
-    pub fn begin(&self) -> Begun<'_> {
+    pub(super) fn begin(&self) -> Begun<'_> {
         Begun { waiting: self, start: Instant::now(), said: None }
     }
 
     /// Runs steps that wait for `what`. The session is closed, which ends them, when training should stop or they take too long.
-    pub fn run<T>(&self, session: &Session, what: &str, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn run<T>(&self, session: &Session, what: &str, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let finished = Coordinator::new();
         let given_up: Mutex<Option<Status>> = Mutex::new(None);
         std::thread::scope(|scope| {
@@ -68,7 +68,7 @@ impl Waiting {
 
 impl Begun<'_> {
     /// Waits a little for `what`.
-    pub fn pause(&mut self, pause: Duration, what: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn pause(&mut self, pause: Duration, what: impl FnOnce() -> String) -> Result<()> {
         self.waiting.stop.wait_for_stop(Some(pause));
         self.look(what)
     }
