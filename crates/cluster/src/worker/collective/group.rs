@@ -1,7 +1,7 @@
 //! [`Group`]: the devices of a collective group in rank order; and [`Groups`], in which the leader assembles groups from the
 //! devices that announce themselves, and the other tasks cache what the leader has told them.
 
-use crate::device::task_of;
+use crate::device::{is_ours, task_of};
 use foldhash::HashMap;
 use graph::DeviceName;
 use parking_lot::Mutex;
@@ -69,6 +69,11 @@ impl Group {
             }
         }
         tasks
+    }
+
+    /// Returns whether all members are devices of Ferroflow tasks. All members know it alike.
+    pub fn is_ours(&self) -> bool {
+        self.members.iter().all(|member| is_ours(&member.attributes))
     }
 
     /// Returns the index of a device's member.
