@@ -175,3 +175,34 @@ fn a_member_that_stops_is_named_and_nobody_waits_for_it() {
         assert!(status.message().contains("/job:worker/replica:0/task:1"), "{status}");
     }
 }
+
+#[test]
+fn members_gather_as_many_rows_as_each_other_in_a_step_or_fail() {
+    let part = |(index, task): (usize, &&str)| {
+        format!(
+            "x{index} = Placeholder() {{dtype=float, shape=[?,2]}} @{task}\n\
+             g{index} = CollectiveGather(x{index}) {{T=float, group_key=6, group_size=3, instance_key=4, shape=[?,2]}} @{task}\n"
+        )
+    };
+    let text: String = TASKS.iter().enumerate().map(part).collect();
+    for kind in KINDS {
+        let cluster = TestCluster::start(kind);
+        let session = cluster.session(&text);
+        let gather = |rows: [i64; 3]| {
+            let value = |index: usize| {
+                let count = 2 * rows[index];
+                Tensor::from_slice(&[rows[index], 2], &vec![index as f32; count as usize]).unwrap()
+            };
+            session.run(&[("x0:0", value(0)), ("x1:0", value(1)), ("x2:0", value(2))], &["g0:0", "g1:0", "g2:0"])
+        };
+        for rows in [2, 1, 0, 3] {
+            for gathered in gather([rows; 3]).unwrap() {
+                assert_eq!(gathered.dims(), [3 * rows, 2], "{kind:?}");
+                let values = (0..3 * 2 * rows).map(|index| (index / (2 * rows)) as f32);
+                assert_eq!(gathered.as_slice::<f32>().unwrap(), values.collect::<Vec<f32>>(), "{kind:?}");
+            }
+        }
+        // The one without rows must not be content with none, nor may the others wait for what it gives.
+        assert!(gather([0, 3, 3]).is_err(), "{kind:?}");
+    }
+}

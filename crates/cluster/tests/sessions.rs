@@ -299,6 +299,12 @@ fn a_trace_shows_all_tasks_and_partitions() {
         call.options = Some(RunOptions { trace_level, output_partition_graphs: true, ..Default::default() });
         let metadata = session.make(call).unwrap().metadata.unwrap();
         assert_eq!(metadata.partition_graphs.len(), 3);
+        let nodes = || metadata.partition_graphs.iter().flat_map(|graph| &graph.node);
+        assert!(nodes().any(|node| node.op == "_Arg") && nodes().any(|node| node.op == "_Retval"));
+        for node in nodes().filter(|node| node.op == "_Arg" || node.op == "_Retval") {
+            let is_known = |name: &String| name == "T" || name == "index" || name.starts_with('_');
+            assert!(node.attr.keys().all(is_known), "TensorFlow's op has no such attribute: {node:?}");
+        }
         let stats = metadata.step_stats.unwrap();
         let node = |device: &str, name: &str| {
             let device = stats.dev_stats.iter().find(|stats| stats.device == device).unwrap();

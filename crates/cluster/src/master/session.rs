@@ -320,7 +320,6 @@ impl MasterSession {
             return prune(&known.graph, spec, self.registry);
         }
         let mut whole = (**graph).clone();
-        let is_current = || self.graph.lock().version == version;
         match self.place(&mut whole, &|node, device_type| self.has_kernel(&graph.library, node, device_type)) {
             Ok(()) => {
                 if self.config.log_device_placement {
@@ -346,9 +345,11 @@ impl MasterSession {
                     // Fails if devices are the reason, rather than kernels.
                     self.place(&mut whole, &|_, _| true)?;
                 }
-                if is_current() {
+                let state = self.graph.lock();
+                if state.version == version {
                     self.is_extended.store(false, Ordering::Release);
                 }
+                drop(state);
                 let mut pruned = prune(graph, spec, self.registry)?;
                 self.place(&mut pruned, &|node, device_type| self.has_kernel(&graph.library, node, device_type))?;
                 Ok(pruned)

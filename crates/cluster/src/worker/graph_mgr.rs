@@ -460,9 +460,16 @@ impl RegisteredGraph {
         self.fetches.in_order.iter().map(&mut take).collect()
     }
 
-    /// Returns the graphs that run on each device.
+    /// Returns the graphs that run on each device, for clients: feeds and fetches have only the attributes of TensorFlow's ops.
     pub fn partition_graphs(&self) -> Vec<GraphDef> {
-        self.units.iter().map(|unit| unit.graph.to_graph_def()).collect()
+        let shown = |unit: &Unit| {
+            let mut def = unit.graph.to_graph_def();
+            for node in def.node.iter_mut().filter(|node| matches!(node.op.as_str(), "_Arg" | "_Retval")) {
+                node.attr.retain(|name, _| name == "T" || name == "index" || name.starts_with('_'));
+            }
+            def
+        };
+        self.units.iter().map(shown).collect()
     }
 }
 

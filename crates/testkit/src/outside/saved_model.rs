@@ -108,7 +108,7 @@ fn run(model: &LoadedModel, name: &str) -> Result<()> {
         let dims: Option<Vec<i64>> =
             info.shape().dims().map(|dims| dims.iter().map(|dim| dim.map_or(1, |dim| dim.clamp(0, 8))).collect());
         let dims = dims.unwrap_or_default();
-        let count: i64 = dims.iter().product::<i64>().min(1 << 12);
+        let count = dims.iter().fold(1i64, |count, &size| count.saturating_mul(size)).min(1 << 12);
         let value = Tensor::from_slice(&dims, &vec![0.5f32; count as usize])?;
         inputs.push((key.clone(), value));
     }

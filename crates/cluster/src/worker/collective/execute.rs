@@ -149,11 +149,13 @@ async fn gather(exchange: &Exchange, input: &Tensor, shape: &Shape) -> Result<Te
     let ring = &Ring::new(&exchange.group, exchange.own, 0);
     let elements = flat(input)?;
     let count = elements.num_elements();
+    // TensorFlow's tasks don't exchange parts without elements. Ours do, since members whose parts have some would wait for them.
+    let has_parts = count > 0 || exchange.group.is_ours();
     let fields = (0..size).map(|number| {
         let own = elements.clone();
         async move {
-            if number == ring.rank || count == 0 {
-                let is_given = count > 0 && !ring.is_last_for(number);
+            if number == ring.rank || !has_parts {
+                let is_given = has_parts && !ring.is_last_for(number);
                 let key = exchange.key([0, number, ring.rank]);
                 let taken = if is_given { vec![exchange.post(&key, own.clone())?] } else { Vec::new() };
                 exchange.taken(taken).await?;

@@ -1,19 +1,18 @@
 //! [`Group`]: the devices of a collective group in rank order; and [`Groups`], in which the leader assembles groups from the
 //! devices that announce themselves, and the other tasks cache what the leader has told them.
 
-use crate::device::task_of;
+use crate::device::{is_ours, task_of};
 use foldhash::HashMap;
 use graph::DeviceName;
 use parking_lot::Mutex;
 use proto::DeviceAttributes;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Result, Status};
 use tokio::sync::watch;
 
-/// How many groups a task knows. The one that has been complete for longest is forgotten for another: groups of workers that come and go
-/// get a key for every change.
+/// How many groups a task knows. One that nobody waits for any more is forgotten for another, or else the complete one that was used least
+/// recently: groups of workers that come and go get a key for every change.
 const GROUPS_MAX: usize = 1 << 12;
 
 /// The most devices of a group.
@@ -72,6 +71,11 @@ impl Group {
         tasks
     }
 
+    /// Returns whether all members are devices of Ferroflow tasks. All members know it alike.
+    pub fn is_ours(&self) -> bool {
+        self.members.iter().all(|member| is_ours(&member.attributes))
+    }
+
     /// Returns the index of a device's member.
     pub fn position(&self, device: &str) -> Result<usize> {
         self.members.iter().position(|member| member.attributes.name == device).ok_or_else(|| {
@@ -102,8 +106,8 @@ pub(crate) struct Groups {
 #[derive(Default)]
 struct Records {
     by_key: HashMap<i32, Record>,
-    /// The keys of those that are complete, in the order in which they became so. Some may be forgotten already.
-    complete: VecDeque<i32>,
+    /// How many times groups were used.
+    num_uses: u64,
 }
 
 struct Record {
@@ -111,13 +115,19 @@ struct Record {
     device_type: String,
     joined: Vec<Joined>,
     outcome: watch::Sender<Option<Result<Arc<Group>>>>,
+    is_complete: bool,
+    /// The number of the last use.
+    last_use: u64,
 }
 
 impl Groups {
     /// Returns a complete group.
     pub fn find(&self, key: i32) -> Option<Arc<Group>> {
-        let records = self.records.lock();
-        let outcome = records.by_key.get(&key)?.outcome.borrow();
+        let mut records = self.records.lock();
+        let last_use = records.next_use();
+        let record = records.by_key.get_mut(&key)?;
+        record.last_use = last_use;
+        let outcome = record.outcome.borrow();
         outcome.as_ref().and_then(|outcome| outcome.as_ref().ok().cloned())
     }
 
@@ -125,11 +135,11 @@ impl Groups {
     pub fn keep(&self, group: &Arc<Group>) -> Result<()> {
         let outcome = watch::Sender::new(Some(Ok(group.clone())));
         let device_type = group.device_type.clone();
-        let record = Record { size: group.members.len(), device_type, joined: Vec::new(), outcome };
         let mut records = self.records.lock();
         records.make_room(group.key)?;
+        let (size, last_use) = (group.members.len(), records.next_use());
+        let record = Record { size, device_type, joined: Vec::new(), outcome, is_complete: true, last_use };
         records.by_key.insert(group.key, record);
-        records.note_complete(group.key);
         Ok(())
     }
 
@@ -162,12 +172,16 @@ impl Groups {
             }
         }
         records.make_room(key)?;
+        let last_use = records.next_use();
         let record = records.by_key.entry(key).or_insert_with(|| Record {
             size,
             device_type: device_type.to_owned(),
             joined: Vec::new(),
             outcome: watch::Sender::new(None),
+            is_complete: false,
+            last_use,
         });
+        record.last_use = last_use;
         if let Err(status) = record.add(key, size, device_type, device) {
             // Pending requests would wait forever for a member that isn't one. A complete group is kept.
             if record.joined.len() < record.size
@@ -180,11 +194,11 @@ impl Groups {
         let outcome = record.outcome.subscribe();
         if record.joined.len() == record.size && record.outcome.borrow().is_none() {
             let group = Group::new(key, &record.device_type, record.joined.clone()).map(Arc::new);
+            record.is_complete = group.is_ok();
             let has_failed = group.is_err();
             record.outcome.send_replace(Some(group));
-            match has_failed {
-                true => drop(records.by_key.remove(&key)),
-                false => records.note_complete(key),
+            if has_failed {
+                records.by_key.remove(&key);
             }
         }
         Ok(outcome)
@@ -226,29 +240,26 @@ impl Record {
 impl Records {
     /// Makes sure that there is room for a group.
     fn make_room(&mut self, key: i32) -> Result<()> {
-        while self.by_key.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {
-            let Some(oldest) = self.complete.pop_front() else {
-                return Err(Status::resource_exhausted(format!(
-                    "this task waits for the members of {GROUPS_MAX} collective groups, which is the most"
-                )));
-            };
-            let is_complete = self.by_key.get(&oldest).is_some_and(|record| record.outcome.borrow().is_some());
-            if is_complete {
-                self.by_key.remove(&oldest);
-            }
+        if self.by_key.len() < GROUPS_MAX || self.by_key.contains_key(&key) {
+            return Ok(());
         }
+        // All who announced themselves to a group may have given up, such as by the end of their step.
+        let is_idle = |record: &Record| record.is_complete || record.outcome.receiver_count() == 0;
+        let idle = self.by_key.iter().filter(|(_, record)| is_idle(record));
+        let oldest = idle.min_by_key(|(_, record)| (record.is_complete, record.last_use)).map(|(&key, _)| key);
+        let oldest = oldest.ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "this task waits for the members of {GROUPS_MAX} collective groups, which is the most"
+            ))
+        })?;
+        self.by_key.remove(&oldest);
         Ok(())
     }
 
-    fn note_complete(&mut self, key: i32) {
-        self.complete.push_back(key);
-        // A group may be forgotten and come again any number of times.
-        if self.complete.len() > 2 * GROUPS_MAX {
-            let by_key = &self.by_key;
-            self.complete.retain(|key| by_key.contains_key(key));
-            let mut seen = foldhash::HashSet::default();
-            self.complete.retain(|key| seen.insert(*key));
-        }
+    /// Returns the number of a use that is just happening.
+    fn next_use(&mut self) -> u64 {
+        self.num_uses += 1;
+        self.num_uses
     }
 }
 
@@ -336,25 +347,24 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_group_that_has_been_complete_for_longest_makes_room() {
+    fn the_group_that_was_used_least_recently_makes_room() {
         let groups = Groups::default();
-        groups.join(-1, 2, "CPU", device(0, 0, 1)).unwrap();
-        for key in 0..GROUPS_MAX as i32 {
-            groups.join(key, 1, "CPU", device(0, 0, 1)).unwrap();
+        let join = |key: i32, size: usize, task: usize| groups.join(key, size, "CPU", device(task, 0, 1));
+        let waiting = join(-1, 2, 0).unwrap();
+        for key in 0..GROUPS_MAX as i32 - 1 {
+            join(key, 1, 0).unwrap();
         }
-        assert!(groups.find(0).is_none() && groups.find(1).is_some());
-        groups.join(-1, 2, "CPU", device(1, 0, 1)).unwrap();
-        assert!(groups.find(-1).is_some(), "one that was waited for stays");
-        for _ in 0..3 * GROUPS_MAX {
-            let again = groups.find(7).unwrap();
-            groups.forget(7);
-            groups.keep(&again).unwrap();
-        }
-        assert!(groups.records.lock().complete.len() <= 2 * GROUPS_MAX);
-        for key in 0..GROUPS_MAX as i32 {
-            groups.join(i32::MAX - key, 2, "CPU", device(0, 0, 1)).unwrap();
-        }
-        assert_eq!(groups.join(5000, 1, "CPU", device(0, 0, 1)).unwrap_err().code(), Code::ResourceExhausted);
+        assert!(groups.find(0).is_some(), "one that is as old as any, but in use");
+        join(GROUPS_MAX as i32, 1, 0).unwrap();
+        assert!(groups.find(0).is_some() && groups.find(1).is_none());
+        join(-1, 2, 1).unwrap();
+        assert!(waiting.borrow().is_some(), "one that is waited for stays");
+        let pending: Vec<Outcome> =
+            (0..GROUPS_MAX as i32).map(|number| join(i32::MAX - number, 2, 0).unwrap()).collect();
+        assert_eq!(join(5000, 1, 0).unwrap_err().code(), Code::ResourceExhausted);
+        drop(pending);
+        join(5000, 1, 0).unwrap();
+        assert_eq!(groups.records.lock().by_key.len(), GROUPS_MAX, "one that nobody waits for any more made room");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use tensor::{Result, Status};
+use tensor::{Result, Shape, Status};
 use tokio::sync::watch;
 
 /// The most instances of a task. The oldest one is dropped for another, and requested again if necessary.
@@ -20,8 +20,24 @@ pub(super) struct Wanted {
     pub kind: i32,
     /// The number of the element type.
     pub dtype: i32,
-    /// The shape of the output.
-    pub shape: Vec<i64>,
+    /// The shape of the output, without the number of rows if that may change.
+    shape: Vec<i64>,
+}
+
+impl Wanted {
+    /// Returns the properties of one member's op. `is_ours` says whether all members are Ferroflow tasks: an instance serves many steps,
+    /// and what these gather may have another number of rows in each. If members differ within a step, they notice by the parts that
+    /// they exchange. TensorFlow's tasks don't exchange parts without elements.
+    pub fn new(kind: i32, dtype: i32, shape: &Shape, is_ours: bool) -> Wanted {
+        let mut shape = shape.dims().to_vec();
+        if kind == kind::GATHER
+            && is_ours
+            && let Some(rows) = shape.first_mut()
+        {
+            *rows = -1;
+        }
+        Wanted { kind, dtype, shape }
+    }
 }
 
 /// The kinds of ops, in TensorFlow's numbering.
@@ -134,9 +150,7 @@ impl Record {
                 known.kind, known.dtype, wanted.kind, wanted.dtype
             )));
         }
-        // An instance serves many steps, and what is gathered may have another size in each. Members that differ within a step learn it
-        // from the parts that they exchange.
-        if known.kind != kind::GATHER && known.shape != wanted.shape {
+        if known.shape != wanted.shape {
             return Err(Status::invalid_argument(format!(
                 "Shape mismatch in the collective instance {instance_key}. Op at device {device} expected shape {} but another \
                  member in the group expected shape {}. This is likely due to different input shapes at different members of the \
@@ -189,7 +203,7 @@ mod tests {
     const KEY: InstanceKey = (1, 0, 7);
 
     fn wanted(kind: i32, shape: &[i64]) -> Wanted {
-        Wanted { kind, dtype: 1, shape: shape.to_vec() }
+        Wanted::new(kind, 1, &Shape::new(shape).unwrap(), false)
     }
 
     fn member(rank: usize, is_source: bool) -> Participant<'static> {
@@ -232,10 +246,21 @@ mod tests {
         assert!(
             other_shape.message().contains("expected shape [3] but another member in the group expected shape [2]")
         );
-        instances.keep((1, 0, 8), &wanted(kind::GATHER, &[2]), None);
-        assert!(instances.find((1, 0, 8), &wanted(kind::GATHER, &[3]), "d").unwrap().is_ok());
         let other_kind = instances.join(KEY, &wanted(kind::GATHER, &[2]), &member(1, false)).unwrap_err();
         assert!(other_kind.message().contains("expected type 0 and data_type 1 but got type 2"));
+    }
+
+    #[test]
+    fn gathered_rows_may_be_more_or_fewer_if_all_members_are_ours() {
+        let instances = Instances::default();
+        let gather = |dims: &[i64], is_ours: bool| Wanted::new(kind::GATHER, 1, &Shape::new(dims).unwrap(), is_ours);
+        instances.keep(KEY, &gather(&[2, 4], true), None);
+        let find = |dims: &[i64]| instances.find(KEY, &gather(dims, true), "d").unwrap();
+        assert!(find(&[6, 4]).is_ok());
+        assert!(find(&[4, 2]).is_err() && find(&[8]).is_err(), "other rows, not more of them");
+        let other = (1, 0, 8);
+        instances.keep(other, &gather(&[2, 4], false), None);
+        assert!(instances.find(other, &gather(&[6, 4], false), "d").unwrap().is_err(), "as TensorFlow's tasks have it");
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl CollectiveMgr {
             Status::failed_precondition(format!("group {key} not found. This normally means the server has restarted"))
         })?;
         let shape = Shape::from_proto(&request.shape.clone().unwrap_or_default())?;
-        let wanted = Wanted { kind: request.r#type, dtype: request.data_type, shape: shape.dims().to_vec() };
+        let wanted = Wanted::new(request.r#type, request.data_type, &shape, group.is_ours());
         let participant = Participant {
             device: &request.device,
             rank: group.position(&request.device)?,
@@ -264,7 +264,7 @@ impl CollectiveMgr {
 
     /// Checks that all members agree, and determines the source of a broadcast.
     async fn source(&self, call: &CollectiveCall, group: &Group, own: usize) -> Result<Option<usize>> {
-        let wanted = Wanted { kind: kind_of(&call.kind), dtype: call.dtype as i32, shape: call.shape.dims().to_vec() };
+        let wanted = Wanted::new(kind_of(&call.kind), call.dtype as i32, &call.shape, group.is_ours());
         let key: InstanceKey = (group.key, 0, call.instance_key);
         let is_source = matches!(call.kind, CollectiveKind::Broadcast { is_source: true });
         let device = &*call.step.device;
