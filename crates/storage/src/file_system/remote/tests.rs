@@ -127,6 +127,69 @@ fn a_replaced_object_is_noticed() {
     assert_eq!(code(reader.read_exact_at(900_000, &mut [0; 10])), Code::Aborted);
 }
 
+/// Replaces a file once, as soon as it is open.
+struct ReplacedOnce {
+    files: RemoteFileSystem,
+    by: Mutex<Option<Vec<u8>>>,
+}
+
+impl FileSystem for ReplacedOnce {
+    fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
+        let file = self.files.open(path)?;
+        if let Some(content) = self.by.lock().unwrap().take() {
+            write(&self.files, path, &content);
+        }
+        Ok(file)
+    }
+    fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.files.create(path)
+    }
+    fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.files.create_new(path)
+    }
+    fn appears_whole(&self, path: &str) -> bool {
+        self.files.appears_whole(path)
+    }
+    fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.files.open_append(path)
+    }
+    fn exists(&self, path: &str) -> Result<bool> {
+        self.files.exists(path)
+    }
+    fn stat(&self, path: &str) -> Result<FileStatistics> {
+        self.files.stat(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.files.rename(from, to)
+    }
+    fn delete_file(&self, path: &str) -> Result<()> {
+        self.files.delete_file(path)
+    }
+    fn delete_dir(&self, path: &str) -> Result<()> {
+        self.files.delete_dir(path)
+    }
+    fn create_dir(&self, path: &str) -> Result<()> {
+        self.files.create_dir(path)
+    }
+    fn create_dir_all(&self, path: &str) -> Result<()> {
+        self.files.create_dir_all(path)
+    }
+    fn list(&self, path: &str) -> Result<Vec<String>> {
+        self.files.list(path)
+    }
+    fn sync_dir(&self, path: &str) -> Result<()> {
+        self.files.sync_dir(path)
+    }
+}
+
+/// Whoever reads the name of the newest checkpoint while another one is saved gets the old one or the new one.
+#[test]
+fn a_file_that_is_replaced_is_read_as_it_was_at_one_time() {
+    let files = ReplacedOnce { files: files(), by: Mutex::new(Some(b"what is new and longer".to_vec())) };
+    write(&files, "s3://b/x", b"what was");
+    assert_eq!(files.read("s3://b/x").unwrap(), b"what is new and longer");
+}
+
 #[test]
 fn a_name_is_reserved_once() {
     let files = files();
