@@ -9,6 +9,7 @@ use object_store::memory::InMemory;
 use proto::{CheckpointState, Event};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::Tensor;
 
 /// A bucket in memory for every name.
@@ -127,21 +128,31 @@ fn a_replaced_object_is_noticed() {
     assert_eq!(code(reader.read_exact_at(900_000, &mut [0; 10])), Code::Aborted);
 }
 
-/// Replaces a file once, as soon as it is open.
-struct ReplacedOnce {
+/// A store where something happens meanwhile.
+struct Disturbed {
     files: RemoteFileSystem,
-    by: Mutex<Option<Vec<u8>>>,
+    /// What replaces a file, once, as soon as it is open.
+    replaced_by: Mutex<Option<Vec<u8>>>,
+    /// Whether directories can't be listed, which is so from the creation of an index on.
+    fails_to_list: AtomicBool,
 }
 
-impl FileSystem for ReplacedOnce {
+impl Disturbed {
+    fn new() -> Disturbed {
+        Disturbed { files: files(), replaced_by: Mutex::new(None), fails_to_list: AtomicBool::new(false) }
+    }
+}
+
+impl FileSystem for Disturbed {
     fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
         let file = self.files.open(path)?;
-        if let Some(content) = self.by.lock().unwrap().take() {
+        if let Some(content) = self.replaced_by.lock().unwrap().take() {
             write(&self.files, path, &content);
         }
         Ok(file)
     }
     fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.fails_to_list.fetch_or(path.ends_with(".index"), Ordering::Relaxed);
         self.files.create(path)
     }
     fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
@@ -175,7 +186,10 @@ impl FileSystem for ReplacedOnce {
         self.files.create_dir_all(path)
     }
     fn list(&self, path: &str) -> Result<Vec<String>> {
-        self.files.list(path)
+        match self.fails_to_list.load(Ordering::Relaxed) {
+            true => Err(Status::unavailable(format!("{path}; The store did not answer in time"))),
+            false => self.files.list(path),
+        }
     }
     fn sync_dir(&self, path: &str) -> Result<()> {
         self.files.sync_dir(path)
@@ -185,8 +199,9 @@ impl FileSystem for ReplacedOnce {
 /// Whoever reads the name of the newest checkpoint while another one is saved gets the old one or the new one.
 #[test]
 fn a_file_that_is_replaced_is_read_as_it_was_at_one_time() {
-    let files = ReplacedOnce { files: files(), by: Mutex::new(Some(b"what is new and longer".to_vec())) };
+    let files = Disturbed::new();
     write(&files, "s3://b/x", b"what was");
+    *files.replaced_by.lock().unwrap() = Some(b"what is new and longer".to_vec());
     assert_eq!(files.read("s3://b/x").unwrap(), b"what is new and longer");
 }
 
@@ -272,6 +287,19 @@ fn checkpoints_are_replaced_in_one_step() {
     update_checkpoint_state(&*files, "s3://b/logs", state, None, SavedPaths::AsGiven).unwrap();
     assert_eq!(latest_checkpoint(&*files, "s3://b/logs", None).unwrap().as_deref(), Some(prefix));
     assert_eq!(get_checkpoint_state(&*files, "s3://b/none", None).unwrap(), None);
+}
+
+/// What fails once the index is there leaves the new checkpoint, not an index without data.
+#[test]
+fn a_checkpoint_stays_if_the_data_of_before_cannot_be_deleted() {
+    let disturbed = Arc::new(Disturbed::new());
+    let files: Arc<dyn FileSystem> = disturbed.clone();
+    let prefix = "s3://b/logs/model.ckpt-1";
+    save(&files, prefix, 1.0);
+    disturbed.fails_to_list.store(false, Ordering::Relaxed);
+    save(&files, prefix, 2.0);
+    assert!(disturbed.fails_to_list.load(Ordering::Relaxed));
+    assert_eq!(restore(&files, prefix), 2.0);
 }
 
 /// Two savers of one checkpoint have data files of their own; the index that is put last decides.
