@@ -391,7 +391,8 @@ def main():
         wait_until(lambda: time.monotonic() > began + WARM_UP_SECONDS, WARM_UP_SECONDS + 1, cluster, failures)
         before, deck = usage(cluster), []
         chosen = [kind for kind in kinds(cluster, chance) if not arguments.only or arguments.only in kind.name]
-        end = time.monotonic() + 60 * arguments.minutes
+        failures.check(chosen, f"no fault's name contains {arguments.only!r}")
+        end = time.monotonic() + (60 * arguments.minutes if chosen else 0)
         while time.monotonic() < end and not (failures.texts and arguments.only):
             if not deck:
                 deck = chance.sample(chosen, len(chosen))

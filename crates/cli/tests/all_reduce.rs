@@ -18,7 +18,7 @@ fn by_all_reduce_in_one_process_and_in_many() {
         let lines = run(&[&["train"], &small[..], more].concat());
         assert!(accuracy(&lines) > 60.0, "{lines:?}");
         assert!(steps_line(&lines).starts_with("60 steps in "), "{lines:?}");
-        assert!(lines[0].contains("; 0 ps and "), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("; 0 ps and ")), "{lines:?}");
     }
     assert_eq!(newest_step(directory.path()), Some(60));
 }

@@ -52,8 +52,19 @@ impl Workers {
         start_server_with(self.group(task).server_config(config)).unwrap()
     }
 
+    /// Has all end some steps after the one in which a worker has seen so many. It is called by that worker between two of its steps,
+    /// so that nobody is more than a step ahead of it.
+    fn ends_after(&self, curve: &Curve, seen: usize, more: i64) -> bool {
+        if curve.len() == seen
+            && let Some((step, _)) = curve.last_key_value()
+        {
+            self.last.store(step + more, Ordering::Release);
+        }
+        false
+    }
+
     /// Trains as a worker, and tells of every step; leaves without a word when `dies` says so.
-    fn train(&self, task: u32, server: &Server, dies: impl Fn(usize) -> bool, seen: &Sender<i64>) -> Result<Curve> {
+    fn train(&self, task: u32, server: &Server, dies: impl Fn(&Curve) -> bool, seen: &Sender<i64>) -> Result<Curve> {
         let group = self.group(task);
         let g = Graph::new();
         let optimizer = AllReduceOptimizer::new(GradientDescentOptimizer::new(1.0), &group);
@@ -76,7 +87,7 @@ impl Workers {
             let number = values[0].to_scalar::<i64>()?;
             curve.insert(number, (values[1].to_scalar()?, values[2].to_scalar()?));
             let _ = seen.send(number);
-            if dies(curve.len()) {
+            if dies(&curve) {
                 return Ok(curve);
             }
             if number >= self.last.load(Ordering::Acquire) {
@@ -145,20 +156,13 @@ fn the_others_go_on_when_a_worker_is_lost_and_take_in_one_that_comes() {
             let ignored = ignored.clone();
             scope.spawn(move || workers.train(2, &servers[2], |_| false, &ignored).unwrap())
         };
-        let mut lost = workers.train(1, &servers[1], |steps| steps == 10, &ignored).unwrap();
+        let mut lost = workers.train(1, &servers[1], |curve| curve.len() == 10, &ignored).unwrap();
         stop(&servers[1]).unwrap();
         // What it did last may have been lost with it.
         let (lost_at, _) = lost.pop_last().unwrap();
         wait_for_step(&of_chief, lost_at + 4);
         let again = workers.server(1);
-        let (told, steps) = channel();
-        let ender = scope.spawn(move || {
-            let fifth: i64 = steps.iter().nth(4).unwrap();
-            // Nobody is more than a step away.
-            workers.last.store(fifth + 20, Ordering::Release);
-        });
-        let back = workers.train(1, &again, |_| false, &told).unwrap();
-        ender.join().unwrap();
+        let back = workers.train(1, &again, |curve| workers.ends_after(curve, 5, 20), &ignored).unwrap();
         let mut all = chief.join().unwrap();
         merge(&mut all, &other.join().unwrap());
         merge(&mut all, &lost);
@@ -188,23 +192,16 @@ fn a_chief_that_is_replaced_takes_over_what_the_others_have() {
             let seen = seen.clone();
             scope.spawn(move || workers.train(1, &servers[1], |_| false, &seen).unwrap())
         };
-        let mut lost =
-            workers.train(0, &servers[0], |steps_done| steps_done > 0 && steps.try_recv().is_ok(), &ignored).unwrap();
+        let mut lost = workers.train(0, &servers[0], |_| steps.try_recv().is_ok(), &ignored).unwrap();
         stop(&servers[0]).unwrap();
         let again = workers.server(0);
         // It begins at step 0, without a checkpoint.
-        let ender = scope.spawn(move || {
-            let now = steps.recv().unwrap();
-            wait_for_step(&steps, now + 3);
-            workers.last.store(now + 30, Ordering::Release);
-        });
-        let mut curve = workers.train(0, &again, |_| false, &ignored).unwrap();
+        let mut curve = workers.train(0, &again, |curve| workers.ends_after(curve, 3, 27), &ignored).unwrap();
         let first = *curve.first_key_value().unwrap().0;
         assert!(first > 1, "it went on from what the other one has: {curve:?}");
         merge(&mut curve, &other.join().unwrap());
         lost.pop_last();
         merge(&mut curve, &lost);
-        ender.join().unwrap();
         stop(&again).unwrap();
         curve
     });

@@ -72,7 +72,8 @@ fn chief_worker_and_evaluator_train_without_parameter_servers() {
         Task(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     };
     let tasks = ["worker", "evaluator", "chief"].map(|job| (job, start(job)));
-    for (job, mut task) in tasks {
+    // The chief first: the others wait for it, and are killed if it fails.
+    for (job, mut task) in tasks.into_iter().rev() {
         use std::io::Read;
         // They print so little that no pipe is ever full.
         let status = task.0.wait().unwrap();

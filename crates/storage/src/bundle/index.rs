@@ -161,8 +161,9 @@ fn install_whole(
     };
     let mut file = file_system.create(&index)?;
     fill_index(&mut *file, prefix, num_shards, entries)?;
+    // The new checkpoint is there, so whatever can't be deleted is no failure.
     if let Some(replaced) = replaced.filter(|&replaced| replaced != num_shards) {
-        for (name, total) in existing_data_files(file_system, prefix)? {
+        for (name, total) in existing_data_files(file_system, prefix).into_iter().flatten() {
             if total == replaced {
                 let _ = file_system.delete_file(&path::join(path::dirname(prefix), &name));
             }

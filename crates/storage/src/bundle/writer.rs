@@ -128,8 +128,10 @@ impl BundleWriter {
         };
         data.sync()?;
         let data_files = [self.temporary.clone()];
-        let index = install(&*self.file_system, &self.prefix, &data_files, &self.entries)?;
-        self.installed = true;
+        let installed = install(&*self.file_system, &self.prefix, &data_files, &self.entries);
+        // In a store the index may be there although an answer was lost: then the data file must stay.
+        self.installed = installed.is_ok() || self.file_system.appears_whole(&self.prefix);
+        let index = installed?;
         // Under its new name: until then the lock of an open file says that it is no leftover.
         data.close()?;
         Ok(HeldPart { index: Mutex::new(index) })

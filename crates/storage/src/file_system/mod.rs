@@ -26,7 +26,7 @@ pub use temporary::{create_temporary, host_number, parse_temporary, sweep_tempor
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::{Result, Status};
+use tensor::{Code, Result, Status};
 
 /// What [`FileSystem::stat`] tells about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +151,9 @@ pub trait FileSystem: Send + Sync {
 
     /// Reads a whole file. One that is larger than a tensor may be is `RESOURCE_EXHAUSTED`, before any memory is taken for it.
     fn read(&self, path: &str) -> Result<Vec<u8>> {
+        if self.appears_whole(path) {
+            return read_whole(self, path);
+        }
         let file = self.open(path)?;
         let mut content = Vec::new();
         loop {
@@ -214,6 +217,27 @@ pub trait FileSystem: Send + Sync {
 
 /// The largest piece to read of a file whose length is unknown.
 const UNKNOWN_PIECE_BYTES: usize = 1 << 20;
+
+/// How often a file is read again that is replaced while it is read.
+const READS_OF_A_REPLACED_FILE: usize = 5;
+
+/// Reads a file that appears whole, as it was at one time: reading on at its end would continue it with what has replaced it meanwhile.
+fn read_whole<F: FileSystem + ?Sized>(file_system: &F, path: &str) -> Result<Vec<u8>> {
+    let mut reads = 0;
+    loop {
+        let file = file_system.open(path)?;
+        let length = usize::try_from(file.length()?).unwrap_or(usize::MAX);
+        tensor::check_elements_fit(length, 1)?;
+        let mut content = Vec::new();
+        content.try_reserve_exact(length).map_err(|_| out_of_memory(path, length))?;
+        content.resize(length, 0);
+        reads += 1;
+        match file.read_exact_at(0, &mut content) {
+            Err(status) if status.code() == Code::Aborted && reads < READS_OF_A_REPLACED_FILE => {}
+            read => return read.map(|()| content),
+        }
+    }
+}
 
 fn out_of_memory(path: &str, bytes: usize) -> Status {
     Status::resource_exhausted(format!("{path}: out of memory: can't allocate {bytes} bytes"))

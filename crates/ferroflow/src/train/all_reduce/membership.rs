@@ -27,6 +27,9 @@ pub(super) struct Ask {
     pub epoch: i64,
 }
 
+/// The last epoch that a worker may say it took part in. No training has so many.
+const EPOCH_MAX: i64 = 1 << 40;
+
 /// How many numbers an [`Ask`] is sent as.
 pub(super) const ASK_NUMBERS: usize = 5;
 
@@ -103,6 +106,11 @@ impl Membership {
     pub(super) fn take(&mut self, ask: Ask) {
         if ask.rank >= self.all {
             tracing::warn!("worker {} asks to take part, and there are only {}", ask.rank, self.all);
+            return;
+        }
+        // Whoever reaches the chief's task can put such a number into the queue.
+        if ask.epoch > EPOCH_MAX {
+            tracing::warn!("worker {} says that it took part in epoch {}, which there can't be", ask.rank, ask.epoch);
             return;
         }
         self.last_number = self.last_number.max(ask.epoch);
@@ -223,5 +231,9 @@ mod tests {
         assert!(Ask::from_tensor(&Tensor::vector(&[1i64])).is_err());
         membership.take(ask(9, None));
         assert_eq!(membership.lacking(), 1, "there is no such worker");
+        membership.take(Ask { epoch: i64::MAX, ..ask(1, None) });
+        assert_eq!(membership.lacking(), 1, "there is no such epoch");
+        membership.take(ask(0, None));
+        assert_eq!(membership.decide(ASKING).unwrap().0.number, 8);
     }
 }

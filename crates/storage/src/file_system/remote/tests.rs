@@ -9,6 +9,7 @@ use object_store::memory::InMemory;
 use proto::{CheckpointState, Event};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::Tensor;
 
 /// A bucket in memory for every name.
@@ -127,6 +128,83 @@ fn a_replaced_object_is_noticed() {
     assert_eq!(code(reader.read_exact_at(900_000, &mut [0; 10])), Code::Aborted);
 }
 
+/// A store where something happens meanwhile.
+struct Disturbed {
+    files: RemoteFileSystem,
+    /// What replaces a file, once, as soon as it is open.
+    replaced_by: Mutex<Option<Vec<u8>>>,
+    /// Whether directories can't be listed, which is so from the creation of an index on.
+    fails_to_list: AtomicBool,
+}
+
+impl Disturbed {
+    fn new() -> Disturbed {
+        Disturbed { files: files(), replaced_by: Mutex::new(None), fails_to_list: AtomicBool::new(false) }
+    }
+}
+
+impl FileSystem for Disturbed {
+    fn open(&self, path: &str) -> Result<Box<dyn RandomAccessFile>> {
+        let file = self.files.open(path)?;
+        if let Some(content) = self.replaced_by.lock().unwrap().take() {
+            write(&self.files, path, &content);
+        }
+        Ok(file)
+    }
+    fn create(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.fails_to_list.fetch_or(path.ends_with(".index"), Ordering::Relaxed);
+        self.files.create(path)
+    }
+    fn create_new(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.files.create_new(path)
+    }
+    fn appears_whole(&self, path: &str) -> bool {
+        self.files.appears_whole(path)
+    }
+    fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>> {
+        self.files.open_append(path)
+    }
+    fn exists(&self, path: &str) -> Result<bool> {
+        self.files.exists(path)
+    }
+    fn stat(&self, path: &str) -> Result<FileStatistics> {
+        self.files.stat(path)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.files.rename(from, to)
+    }
+    fn delete_file(&self, path: &str) -> Result<()> {
+        self.files.delete_file(path)
+    }
+    fn delete_dir(&self, path: &str) -> Result<()> {
+        self.files.delete_dir(path)
+    }
+    fn create_dir(&self, path: &str) -> Result<()> {
+        self.files.create_dir(path)
+    }
+    fn create_dir_all(&self, path: &str) -> Result<()> {
+        self.files.create_dir_all(path)
+    }
+    fn list(&self, path: &str) -> Result<Vec<String>> {
+        match self.fails_to_list.load(Ordering::Relaxed) {
+            true => Err(Status::unavailable(format!("{path}; The store did not answer in time"))),
+            false => self.files.list(path),
+        }
+    }
+    fn sync_dir(&self, path: &str) -> Result<()> {
+        self.files.sync_dir(path)
+    }
+}
+
+/// Whoever reads the name of the newest checkpoint while another one is saved gets the old one or the new one.
+#[test]
+fn a_file_that_is_replaced_is_read_as_it_was_at_one_time() {
+    let files = Disturbed::new();
+    write(&files, "s3://b/x", b"what was");
+    *files.replaced_by.lock().unwrap() = Some(b"what is new and longer".to_vec());
+    assert_eq!(files.read("s3://b/x").unwrap(), b"what is new and longer");
+}
+
 #[test]
 fn a_name_is_reserved_once() {
     let files = files();
@@ -209,6 +287,19 @@ fn checkpoints_are_replaced_in_one_step() {
     update_checkpoint_state(&*files, "s3://b/logs", state, None, SavedPaths::AsGiven).unwrap();
     assert_eq!(latest_checkpoint(&*files, "s3://b/logs", None).unwrap().as_deref(), Some(prefix));
     assert_eq!(get_checkpoint_state(&*files, "s3://b/none", None).unwrap(), None);
+}
+
+/// What fails once the index is there leaves the new checkpoint, not an index without data.
+#[test]
+fn a_checkpoint_stays_if_the_data_of_before_cannot_be_deleted() {
+    let disturbed = Arc::new(Disturbed::new());
+    let files: Arc<dyn FileSystem> = disturbed.clone();
+    let prefix = "s3://b/logs/model.ckpt-1";
+    save(&files, prefix, 1.0);
+    disturbed.fails_to_list.store(false, Ordering::Relaxed);
+    save(&files, prefix, 2.0);
+    assert!(disturbed.fails_to_list.load(Ordering::Relaxed));
+    assert_eq!(restore(&files, prefix), 2.0);
 }
 
 /// Two savers of one checkpoint have data files of their own; the index that is put last decides.
