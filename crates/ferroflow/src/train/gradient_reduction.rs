@@ -1,5 +1,5 @@
-//! [`GradientReduction`]: what happens to the gradients of a graph before an optimizer applies them, where workers train as equals. It
-//! belongs to the graph, so that every optimizer of a model function takes part.
+//! [`GradientReduction`]: how the gradients of a graph are reduced before an optimizer applies them, if workers train as equals. It belongs
+//! to the graph, so that it applies to every optimizer of a model function.
 
 use crate::variable::Variable;
 use graph::Graph;
@@ -14,7 +14,7 @@ type Gradient = (Option<Grad>, Variable);
 /// Returns the means of gradients over all workers.
 pub(crate) type Reduce = Arc<dyn Fn(&Graph, &[Gradient]) -> Result<Vec<Gradient>> + Send + Sync>;
 
-/// How the gradients of a graph are reduced, if they are, and which of them are means already.
+/// How the gradients of a graph are reduced, if at all, and which of them are means already.
 #[derive(Default)]
 pub(crate) struct GradientReduction {
     reduce: Mutex<Option<Reduce>>,
@@ -22,7 +22,7 @@ pub(crate) struct GradientReduction {
 }
 
 impl GradientReduction {
-    /// Has all gradients of a graph reduced.
+    /// Makes all optimizers of a graph reduce its gradients.
     pub fn set(graph: &Graph, reduce: Reduce) {
         *graph.extension::<GradientReduction>().reduce.lock() = Some(reduce);
     }
@@ -32,7 +32,7 @@ impl GradientReduction {
         graph.extension::<GradientReduction>().reduce.lock().is_some()
     }
 
-    /// Returns what an optimizer should apply in place of these gradients: their means, or they themselves where nothing is reduced.
+    /// Returns the gradients that an optimizer should apply: the means of these, or these themselves if nothing is reduced.
     pub fn of(graph: &Graph, gradients: &[Gradient]) -> Result<Vec<Gradient>> {
         let reduction = graph.extension::<GradientReduction>();
         let reduce = reduction.reduce.lock().clone();

@@ -1,43 +1,43 @@
-//! [`Membership`]: which workers of an elastic group take part. The chief alone decides, in epochs: it hears who wants to take part, and
-//! who gives the others the variables at the beginning of an epoch follows from what they say.
+//! [`Membership`]: which workers of an elastic group take part. Only the chief decides, in epochs: workers tell it that they want to take
+//! part, and their global steps determine who sends its variables to the others at the beginning of an epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tensor::{Result, Status, Tensor};
 
-/// How long the members of the last epoch may take until they ask to take part in the next one. Who takes longer is left out, and takes
-/// part again from the epoch after that.
+/// How long the members of the last epoch may take to ask for the next one. A worker that takes longer is left out, and may take part
+/// again from the epoch after that.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// What a worker says that has no values for its variables.
+/// The step that stands for variables without values.
 const NO_VALUES: i64 = -1;
 
-/// What a worker tells the chief.
+/// A worker's question to the chief.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     /// The worker.
     pub rank: usize,
-    /// Tells this question from others of the same worker.
+    /// Distinguishes this question from others of the same worker.
     pub nonce: i64,
-    /// Whether it wants to take part, rather than to leave.
+    /// Whether the worker wants to take part; otherwise it leaves.
     pub joins: bool,
-    /// The global step of its variables; none if it has no values for them.
+    /// The global step of its variables; `None` if they have no values.
     pub step: Option<i64>,
     /// The last epoch that it took part in.
     pub epoch: i64,
 }
 
-/// How many numbers an [`Ask`] is sent as.
+/// The length of an encoded [`Ask`].
 pub(super) const ASK_NUMBERS: usize = 5;
 
 impl Ask {
-    /// Returns the numbers that stand for it.
+    /// Encodes the question as numbers.
     pub fn to_tensor(&self) -> Tensor {
         let step = self.step.unwrap_or(NO_VALUES);
         Tensor::vector(&[self.rank as i64, self.nonce, i64::from(self.joins), step, self.epoch])
     }
 
-    /// Reads what a worker sent.
+    /// Decodes a worker's question.
     pub fn from_tensor(tensor: &Tensor) -> Result<Ask> {
         let numbers = tensor.to_vec::<i64>()?;
         let &[rank, nonce, joins, step, epoch] = &numbers[..] else {
@@ -48,25 +48,25 @@ impl Ask {
     }
 }
 
-/// A time in which the same workers take part.
+/// A period in which the same workers take part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Epoch {
     /// Its number, from 1.
     pub number: i64,
     /// The worker whose variables all others take over.
     pub source: usize,
-    /// Who takes part, in order.
+    /// The members, in order.
     pub members: Vec<usize>,
 }
 
 impl Epoch {
-    /// Returns the numbers that stand for it in an answer to a question.
+    /// Encodes the epoch as the answer to a question.
     pub fn to_tensor(&self, nonce: i64) -> Tensor {
         let members = self.members.iter().map(|&member| member as i64);
         Tensor::vector(&[nonce, self.number, self.source as i64].into_iter().chain(members).collect::<Vec<i64>>())
     }
 
-    /// Reads an answer; returns which question it is for, too.
+    /// Decodes an answer; also returns the nonce of its question.
     pub fn from_tensor(tensor: &Tensor) -> Result<(i64, Epoch)> {
         let numbers = tensor.to_vec::<i64>()?;
         let [nonce, number, source, members @ ..] = &numbers[..] else {
@@ -80,26 +80,26 @@ impl Epoch {
     }
 }
 
-/// What the chief knows of the workers.
+/// The chief's knowledge of the workers.
 pub(super) struct Membership {
     min: usize,
     max: usize,
     all: usize,
-    /// The present epoch; none before the first one.
+    /// The current epoch; `None` before the first one.
     epoch: Option<Epoch>,
-    /// Who wants to take part, and has no answer yet.
+    /// The workers that want to take part and have no answer yet.
     asking: BTreeMap<usize, Ask>,
     left: BTreeSet<usize>,
     last_number: i64,
 }
 
 impl Membership {
-    /// Knows nobody yet.
+    /// Returns the membership of a group before its first epoch.
     pub fn new(min: usize, max: usize, all: usize) -> Membership {
         Membership { min, max, all, epoch: None, asking: BTreeMap::new(), left: BTreeSet::new(), last_number: 0 }
     }
 
-    /// Hears what a worker says.
+    /// Records a worker's question.
     pub fn take(&mut self, ask: Ask) {
         if ask.rank >= self.all {
             tracing::warn!("worker {} asks to take part, and there are only {}", ask.rank, self.all);
@@ -115,14 +115,14 @@ impl Membership {
         }
     }
 
-    /// Returns whether a worker wants to take part for whom there is room.
+    /// Returns whether a worker wants to join and there is room for it.
     pub fn wants_change(&self) -> bool {
         let Some(epoch) = &self.epoch else { return false };
         let has_room = epoch.members.len() < self.max;
         self.asking.keys().any(|rank| has_room || epoch.members.contains(rank))
     }
 
-    /// Returns who of the last epoch hasn't said anything yet, or, before the first one, of all there might be.
+    /// Returns the members of the last epoch that haven't asked yet; before the first epoch, all workers that haven't.
     pub fn missing(&self) -> Vec<usize> {
         let expected = match &self.epoch {
             Some(epoch) => epoch.members.clone(),
@@ -131,24 +131,24 @@ impl Membership {
         expected.into_iter().filter(|rank| !self.asking.contains_key(rank) && !self.left.contains(rank)).collect()
     }
 
-    /// Returns how many more workers it takes.
+    /// Returns how many more workers are needed.
     pub fn lacking(&self) -> usize {
         self.min.saturating_sub(self.asking.len())
     }
 
-    /// Begins another epoch when that is possible, which it is for the chief only after it has asked itself. Returns who is to be told.
+    /// Begins the next epoch if that is possible, which requires that the chief has asked, too. Returns the questions to answer.
     pub fn decide(&mut self, waited: Duration) -> Option<(Epoch, Vec<Ask>)> {
         if !self.asking.contains_key(&0) || self.lacking() > 0 || (!self.missing().is_empty() && waited < ASKING) {
             return None;
         }
-        // Those who took part before stay; the chief is always among them.
+        // Earlier members stay; the chief is always among them.
         let was_member = |rank: &usize| self.epoch.as_ref().is_some_and(|epoch| epoch.members.contains(rank));
         let mut members: Vec<usize> = self.asking.keys().copied().collect();
         members.sort_by_key(|rank| (*rank != 0, !was_member(rank), *rank));
         members.truncate(self.max);
         members.sort_unstable();
         let told: Vec<Ask> = members.iter().filter_map(|rank| self.asking.remove(rank)).collect();
-        // Who has come furthest has done every step that anybody has.
+        // The worker with the highest global step has done every step that anybody has.
         let source = told.iter().max_by_key(|ask| (ask.step, std::cmp::Reverse(ask.rank))).map_or(0, |ask| ask.rank);
         self.last_number += 1;
         let epoch = Epoch { number: self.last_number, source, members };
@@ -178,7 +178,7 @@ mod tests {
             membership.take(ask(rank, (rank == 0).then_some(5)));
         }
         assert_eq!(decide(&mut membership), Some((vec![0, 1, 2], 0)));
-        // The second is lost in a step that the third has finished.
+        // The second worker is lost in a step that the third has finished.
         membership.take(ask(0, Some(8)));
         membership.take(ask(2, Some(9)));
         assert_eq!(membership.missing(), [1]);
@@ -186,7 +186,7 @@ mod tests {
         let (epoch, told) = membership.decide(ASKING).unwrap();
         assert_eq!((epoch.number, epoch.source, epoch.members), (2, 2, vec![0, 2]));
         assert_eq!(told.iter().map(|ask| ask.rank).collect::<Vec<_>>(), [0, 2]);
-        // It comes back without values.
+        // The worker comes back without values.
         assert!(!membership.wants_change());
         membership.take(ask(1, None));
         assert!(membership.wants_change());
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(membership.decide(ASKING).unwrap().0.members, [0, 2]);
         membership.take(ask(1, None));
         assert!(!membership.wants_change(), "there are as many as there may be");
-        // One that leaves needn't be waited for.
+        // Nobody waits for a worker that leaves.
         membership.take(Ask { joins: false, ..ask(2, None) });
         membership.take(ask(0, Some(3)));
         assert_eq!(decide(&mut membership), Some((vec![0, 1], 0)));
