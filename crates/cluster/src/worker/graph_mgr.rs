@@ -575,7 +575,7 @@ fn number_terminals(graph: &mut NodeGraph) -> Result<(Vec<Arc<str>>, Vec<Arc<str
     Ok(keys)
 }
 
-/// Turns feeds and fetches into receives and sends, for a step whose feeds come after it has started.
+/// Converts feeds and fetches to receives and sends, for a step that is fed after it has started.
 fn terminals_to_transfers(graph: &mut NodeGraph, ops: &dyn OpLookup) -> Result<()> {
     let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(node)).map(|(id, _)| id).collect();
     for id in terminals {

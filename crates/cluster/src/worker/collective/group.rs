@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tensor::{Result, Status};
 use tokio::sync::watch;
 
-/// How many groups a task knows. The one that has been complete for longest is forgotten for another: groups of workers that come and go
-/// get a key for every change.
+/// The most groups of a task. For another one, it drops the one that has been complete for longest: groups whose workers join and leave
+/// get a new key for every change.
 const GROUPS_MAX: usize = 1 << 12;
 
 /// The most devices of a group.
@@ -102,7 +102,7 @@ pub(crate) struct Groups {
 #[derive(Default)]
 struct Records {
     by_key: HashMap<i32, Record>,
-    /// The keys of those that are complete, in the order in which they became so. Some may be forgotten already.
+    /// The keys of the complete groups, in the order in which they became complete. Some may have been dropped already.
     complete: VecDeque<i32>,
 }
 
@@ -224,7 +224,7 @@ impl Record {
 }
 
 impl Records {
-    /// Makes sure that there is room for a group.
+    /// Makes room for a group.
     fn make_room(&mut self, key: i32) -> Result<()> {
         while self.by_key.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {
             let Some(oldest) = self.complete.pop_front() else {
@@ -242,7 +242,7 @@ impl Records {
 
     fn note_complete(&mut self, key: i32) {
         self.complete.push_back(key);
-        // A group may be forgotten and come again any number of times.
+        // A group may be dropped and created again any number of times.
         if self.complete.len() > 2 * GROUPS_MAX {
             let by_key = &self.by_key;
             self.complete.retain(|key| by_key.contains_key(key));
