@@ -16,8 +16,8 @@ const WAITING_MAX: usize = 2;
 pub struct Evaluations(JoinHandle<Result<Option<Evaluation>>>);
 
 impl Evaluations {
-    /// Starts to wait for checkpoints, which the listener that is returned tells of; the first one is left out when the first values were
-    /// evaluated before. Nothing is evaluated any more once somebody wishes to leave.
+    /// Starts to wait for checkpoints, which the returned listener reports. The first one is skipped if the first values were evaluated
+    /// before. Nothing more is evaluated after a stop request.
     pub fn start(
         estimator: &Estimator,
         testing: InputFn,
@@ -60,7 +60,7 @@ fn evaluate_all(
     Ok(last)
 }
 
-/// Evaluates a model that was never trained, with its first values: where the curves begin. Returns whether it was one.
+/// Evaluates a model that was never trained, with its first values, at which the curves begin. Returns whether it was such a model.
 pub fn evaluate_untrained(estimator: &Estimator, testing: &InputFn, listener: &Listener) -> Result<bool> {
     match estimator.latest_checkpoint()? {
         Some(_) => Ok(false),
@@ -101,7 +101,7 @@ impl CheckpointSaverListener for OnSave {
     }
 
     fn after_save(&mut self, _session: &Session, step: i64) -> Result<bool> {
-        // The first values have been evaluated before; another worker may have done its first steps with them since.
+        // The first values were evaluated before; another worker may have trained with them since.
         if std::mem::take(&mut self.leave_out_next) || step == 0 {
             return Ok(false);
         }

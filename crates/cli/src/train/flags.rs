@@ -24,7 +24,7 @@ pub enum ModelKind {
 pub enum StrategyKind {
     /// Parameter servers hold the variables.
     Ps,
-    /// Every worker has all variables, and all apply the mean of all gradients: there are no parameter servers.
+    /// Every worker has all variables, and all apply the mean of all gradients, without parameter servers.
     Allreduce,
 }
 
@@ -37,16 +37,16 @@ pub struct Flags {
     /// How the workers train one model.
     #[arg(long, value_enum, default_value = "ps")]
     pub strategy: StrategyKind,
-    /// How many parameter servers to start; 1 if not given.
+    /// The number of parameter servers to start; the default is 1.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub ps: Option<u32>,
     /// How many workers to start.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub workers: u32,
-    /// With --strategy allreduce: the others go on when a worker is lost, as long as there are so many.
+    /// With --strategy allreduce: if a worker is lost, the others continue as long as at least this many are left.
     #[arg(long = "min_workers", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub min_workers: Option<u32>,
-    /// With --strategy allreduce: workers may come while others train, up to so many; further ones stand by.
+    /// With --strategy allreduce: workers may join while others train, up to this many; further ones stand by.
     #[arg(long = "max_workers", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub max_workers: Option<u32>,
     /// Starts a process for every task instead of all tasks in this process.
@@ -139,19 +139,19 @@ impl Flags {
         self.strategy == StrategyKind::Allreduce
     }
 
-    /// Returns how many parameter servers to start.
+    /// Returns the number of parameter servers to start.
     pub fn num_ps(&self) -> u32 {
         if self.is_all_reduce() { 0 } else { self.ps.unwrap_or(1) }
     }
 
-    /// Returns how few and how many of so many workers may train, if their number may change.
+    /// Returns the bounds of the number of workers, of which there are `workers`, if it may change.
     pub fn bounds(&self, workers: u32) -> Option<(usize, usize)> {
         let is_elastic = self.min_workers.is_some() || self.max_workers.is_some();
         let (min, max) = (self.min_workers.unwrap_or(1), self.max_workers.unwrap_or(workers));
         is_elastic.then_some((min as usize, max as usize))
     }
 
-    /// Fails for flags that the strategy has no use for.
+    /// Returns an error for flags that the strategy doesn't use.
     pub fn check_strategy(&self) -> Result<(), Failure> {
         let of_ps = [
             ("--ps", self.ps.is_some()),

@@ -42,7 +42,7 @@ pub fn run(flags: &Flags) -> Result<(), Failure> {
     // An evaluator's lines are those of the library; all others have their own.
     let usual = match &place {
         Some(place) if place.job == EVALUATOR => "warn,ferroflow=info",
-        // Within this process, workers wait for the chief no longer than it takes to initialize the variables.
+        // Within this process, workers wait for the chief only while it initializes the variables.
         None if !flags.processes => {
             "warn,ferroflow=info,ferroflow::estimator=warn,ferroflow::train::session_manager=warn"
         }

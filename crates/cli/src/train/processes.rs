@@ -20,7 +20,7 @@ pub fn run(flags: &Flags, recipe: &dyn Recipe) -> Result<(), Failure> {
     crate::say!("{}; {ps} ps and {} worker(s), each a process", describe(recipe), flags.workers);
     let (events, incoming) = channel();
     listen_for_signals(&events)?;
-    // Further workers may join those that are started here.
+    // Further workers may join those started here.
     let all = flags.workers.max(flags.max_workers.unwrap_or(0));
     let addresses = free_addresses((ps + all) as usize)?;
     let (ps_hosts, worker_hosts) = addresses.split_at(ps as usize);
@@ -262,7 +262,7 @@ impl Job<'_> {
             if matches!(task.state, State::Waiting(_)) {
                 task.state = State::Lost;
             }
-            // By all-reduce the chief needs the others for the step that it is in.
+            // With all-reduce, the chief needs the others to finish its current step.
             if task.job == "worker" && task.is_chief() == self.flags.is_all_reduce() {
                 task.leave();
             }

@@ -63,11 +63,11 @@ pub enum Whose {
     },
 }
 
-/// What the bar looks like: as wide as the terminal. It ends with the cursor three columns before the edge, where a terminal shows the ^C
-/// that is pressed: at the edge the line would wrap, and a part of the bar stay behind.
+/// The bar, almost as wide as the terminal. The cursor is three columns before the edge, which leaves room for the ^C that a terminal
+/// prints; at the edge the line would wrap, and a part of the bar would stay on the screen.
 const STYLE: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}, {eta} left]   \u{1b}[3D";
 
-/// The same when nothing is left to wait for.
+/// The bar at the end of training, without a remaining time.
 const STYLE_ENDED: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}]";
 
 /// How often a line is printed where there is no terminal.
@@ -159,7 +159,7 @@ impl Progress {
         }
     }
 
-    /// Ends the bar, where it is, since training may have been interrupted, or at the step that it has reached.
+    /// Ends the bar at the step that training has reached, or where it is, since training may have been interrupted.
     pub fn finish(&self, reached: Option<i64>) {
         if let Some(bar) = &self.bar {
             bar.set_style(style(STYLE_ENDED));

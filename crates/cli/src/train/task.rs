@@ -44,7 +44,7 @@ pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
             announce(job, place.index, server.address());
             let mut worked = work(flags, &place, Target::from(&*server), Some(server.status()), recipe);
             if flags.is_all_reduce() && matches!(worked, Ok(Ended::Trained)) {
-                // The others may still read what this one gave to the last step.
+                // The others may still read this worker's tensors of the last step.
                 let left = done::leave_together(&server, &place.cluster, &place.job, place.index);
                 worked = left.map(|()| Ended::Trained).map_err(Failure::from);
             }
@@ -209,11 +209,11 @@ impl Signals {
     }
 }
 
-/// Why a worker has ended without a failure.
+/// Why a worker has ended successfully.
 enum Ended {
-    /// It has done its part.
+    /// It has finished its work.
     Trained,
-    /// Somebody told it to leave, or the chief is done.
+    /// It was asked to stop, or the chief is done.
     Told,
 }
 
@@ -289,7 +289,7 @@ fn work(
     Ok(if wish.should_stop() { Ended::Told } else { Ended::Trained })
 }
 
-/// Has a worker leave when the chief is done. One that stands by would wait for ever to take part.
+/// Makes a worker leave when the chief is done. A worker that stands by would otherwise wait forever.
 fn end_with_the_chief(place: &Place, target: &Target, stop: &Coordinator) -> Result<(), Failure> {
     let Some((job, index)) = place.cluster.chief() else { return Ok(()) };
     let (chief, own) = (format!("/job:{job}/task:{index}"), place.device());
@@ -307,7 +307,7 @@ fn end_with_the_chief(place: &Place, target: &Target, stop: &Coordinator) -> Res
     spawned.map(drop).map_err(|error| Failure::new(format!("no thread to watch the chief: {error}")))
 }
 
-/// How long to wait before a chief is asked again that can't be reached.
+/// The delay before an unreachable chief is asked again.
 const WATCHING_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a parent process wants.
