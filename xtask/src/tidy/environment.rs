@@ -21,8 +21,8 @@ const DIRECT: [&str; 10] = [
     "spawn_blocking",
 ];
 
-/// Where that is done, how often outside of tests, and why. A number that has become smaller must be written down here, and none may
-/// grow.
+/// The places where that is done, the number of times outside of tests, and why. A number that has become smaller must be updated
+/// here, and none may grow.
 const KNOWN: &[(&str, usize, &str)] = &[
     ("crates/cluster/src/clock.rs", 3, "is the environment"),
     ("crates/cluster/src/listen.rs", 1, "the system's look-up of names may hold a thread for minutes"),
