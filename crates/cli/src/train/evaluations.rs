@@ -1,4 +1,4 @@
-//! [`Evaluations`]: the chief evaluates its checkpoints on a thread of its own, while training goes on.
+//! [`Evaluations`]: the chief evaluates its checkpoints on a separate thread, while training continues.
 
 use super::news::{Listener, News};
 use ferroflow::estimator::{Estimator, EvalOptions, Evaluation, InputFn};
@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// How many checkpoints may wait for their evaluation. Fewer than are kept: training waits before one is removed unseen.
+/// The most checkpoints that wait for evaluation. It is less than the number kept, so training waits rather than remove one that wasn't
+/// evaluated.
 const WAITING_MAX: usize = 2;
 
-/// Evaluations under way.
+/// Running evaluations.
 pub struct Evaluations(JoinHandle<Result<Option<Evaluation>>>);
 
 impl Evaluations {
@@ -80,12 +81,12 @@ pub fn evaluate(estimator: &Estimator, testing: &InputFn, checkpoint_path: Optio
     estimator.evaluate(|graph: &Graph| testing(graph), EvalOptions { checkpoint_path, ..EvalOptions::default() })
 }
 
-/// Returns the loss for one element of the data.
+/// Returns the loss per element of the data.
 pub fn loss(evaluation: &Evaluation) -> Result<f64> {
     evaluation.get("average_loss").or_else(|_| evaluation.get("loss"))
 }
 
-/// Tells of checkpoints.
+/// Reports checkpoints to the evaluating thread.
 pub struct OnSave {
     directory: String,
     sender: SyncSender<String>,
@@ -95,7 +96,7 @@ pub struct OnSave {
 
 impl CheckpointSaverListener for OnSave {
     fn begin(&mut self, _graph: &Graph) -> Result<()> {
-        // This is called when nobody else has the directory.
+        // This is called when no other trainer has the directory.
         self.has_begun.store(true, Ordering::Release);
         Ok(())
     }
@@ -106,7 +107,7 @@ impl CheckpointSaverListener for OnSave {
             return Ok(false);
         }
         let Some(checkpoint) = latest_checkpoint(&self.directory)? else { return Ok(false) };
-        // An evaluation that has failed ends the training, and says why.
+        // A failed evaluation ends the training with its error.
         Ok(self.sender.send(checkpoint).is_err())
     }
 }
