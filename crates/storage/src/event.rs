@@ -35,11 +35,11 @@ impl Default for FlushPolicy {
     }
 }
 
-/// How large an event file in a store of objects becomes before the next one is started. Each flush puts the whole file again, since a
-/// store has no append.
+/// The size of an event file in an object store after which the next one is started. Each flush puts the whole file again, since a
+/// store can't append.
 const REPLACED_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes one event file; in a store of objects, one after the other.
+/// Writes one event file; in an object store, one after the other.
 pub struct EventsWriter {
     file_system: Arc<dyn FileSystem>,
     prefix: String,
