@@ -1,7 +1,7 @@
-"""Clusters across a network: servers of TensorFlow's and ours on hosts of their own, by rates and delays, in turns.
+"""Clusters across a network: TensorFlow's servers and ours in turns, each on its own host, with different rates and delays.
 
-Run it with `cargo xtask bench network [-- CASE…]`. One ps and two workers are network namespaces: joined by a bridge where nothing is delayed,
-else by the forwarder of `cargo xtask chaos`. `tc tbf` limits what each host sends. Only a run of all cases, rates and delays is kept.
+Run it with `cargo xtask bench network [-- CASE…]`. One ps and two workers run in network namespaces, which are joined by a bridge if nothing
+is delayed, otherwise by the forwarder of `cargo xtask chaos`. `tc tbf` limits the rate of each host. Only a run of all cases, rates and delays is kept.
 """
 import argparse
 import pathlib
@@ -24,7 +24,7 @@ PS, WORKERS = 1, 2
 RATES_GBIT = (1, 10, 25)
 DELAYS_MS = (0, 0.5, 5)
 DENSE_BYTES = 100 << 20
-# How each case is built, and how many bytes its step moves in each direction, where that is all that it does.
+# How each case is built, and the bytes that its step moves in each direction, if it does nothing else.
 CASES = {
     "scalar": ("null_step(1)", None),
     "dense 100 MB": (f"null_step({DENSE_BYTES // 4})", DENSE_BYTES),
@@ -78,7 +78,7 @@ def set_conditions(net, gbit, delay_ms):
     for host in net.hosts.values():
         host.set_rate(gbit * 1e9)
         if net.forwarder:
-            # Half of it each way.
+            # Half of the delay in each direction.
             net.forwarder.set(host, "in", delay_ms=delay_ms / 2)
 
 

@@ -1,9 +1,9 @@
-"""`cargo xtask chaos [--minutes N] [--seed N]`: a cluster of hosts, and training on it while tasks are killed and stopped and hosts are cut off.
+"""`cargo xtask chaos [--minutes N] [--seed N]`: trains on a cluster of hosts while tasks are killed and stopped and hosts are cut off.
 
-Two parameter servers and four workers are hosts of their own (network namespaces); a forwarder of ours delays, loses and withholds their packets.
-Workers 0 and 1 are servers of ours with real TensorFlow clients, 2 and 3 are Rust programs with a server in them. Faults come one after the other, in
-an order that the seed decides: each has to be noticed by those whom it concerns, by nobody else, and once it is over all must train on. Each
-worker counts its steps on both parameter servers: no update may be lost or applied twice, but for what a restored checkpoint takes back.
+Two parameter servers and four workers each run on their own host (a network namespace); a forwarder of ours delays, loses and withholds their
+packets. Workers 0 and 1 are our servers with real TensorFlow clients, 2 and 3 are Rust programs that contain a server. Faults come one after the
+other, in an order that the seed decides. Each must be noticed by the workers that it concerns and by no others, and all must continue after it.
+Each worker counts its steps on both parameter servers: no update may be lost or applied twice, except those that a restored checkpoint undoes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs" / "faults.md"
 BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
-# Only such a run goes into the documentation.
+# Only a run at least this long is written into the documentation.
 DOCUMENTED_MINUTES_MIN = 5
 
 PORT = 2222
@@ -34,12 +34,12 @@ SLOW_BITS = 2e6
 # How long a host that is cut off without a word may go unnoticed.
 NOTICED_SECONDS_MAX = 15
 CUT_SECONDS = 20
-# A bound on a standstill: TensorFlow's client waits up to 30 s between looks at whether variables are there, on a busy machine more.
+# The longest standstill: TensorFlow's client checks only every 30 s whether variables exist, and less often on a busy machine.
 RESUMED_SECONDS_MAX = 180
 WARM_UP_SECONDS = 10
 GROWTH_BYTES_MAX = 64 << 20
 GROWTH_DESCRIPTORS_MAX = 8
-# By how many steps a checkpoint may be apart in what it says, since it is saved while others train.
+# By how many steps the counters in a checkpoint may differ, since it is saved while others train.
 APART_MAX = 20
 
 LOST = re.compile(r"^LOST |A task was lost")
@@ -48,7 +48,7 @@ ALLOWED_ERRORS = re.compile(r"UnavailableError|AbortedError|FailedPreconditionEr
 
 
 class Program(harness.Process):
-    """A process on a host, whose lines are kept with their times."""
+    """A process on a host, whose output lines are kept with their times."""
 
     STDIN = harness.subprocess.PIPE
 
@@ -71,7 +71,7 @@ class Program(harness.Process):
         return [at for at, line in list(self.timed) if at >= start and pattern.search(line)]
 
     def told(self):
-        """Returns the times and values of what a worker has told."""
+        """Returns the times and values that a worker has reported."""
         return [(at, json.loads(line[5:])) for at, line in list(self.timed) if line.startswith("TOLD ")]
 
     def finish(self):
@@ -124,7 +124,7 @@ class Cluster:
         return [host.name for host in self.ps + self.workers]
 
     def watch(self, failures):
-        """Starts clients again that ended with an error, as their supervisor would, and says which servers ended."""
+        """Restarts clients that ended with an error, as their supervisor would, and reports servers that ended."""
         for index, client in list(self.clients.items()):
             if client.returncode is not None:
                 client.wait()
@@ -154,7 +154,7 @@ class Failures:
 
 
 class Fault:
-    """A kind of fault: what it does to a task, for how long, and how that is undone."""
+    """A kind of fault: what it does to a task, for how long, and how it is undone."""
 
     def __init__(self, name, targets, seconds, begin, end, is_cut_off=False):
         self.name, self.targets, self.seconds = name, targets, seconds
@@ -173,7 +173,7 @@ def kinds(cluster, chance):
         return set_to(settings), set_to(calm)
 
     def kill(name):
-        # Out of sight of `watch`, which would take its end for a crash.
+        # Hidden from `watch`, which would take its end for a crash.
         cluster.servers.pop(name).kill()
 
     def restart(name):
@@ -216,7 +216,7 @@ def kinds(cluster, chance):
 
 
 def wait_until(question, seconds, cluster, failures, look=0.05):
-    """Waits until `question` is true, and returns whether it was in time."""
+    """Waits until `question` is true, and returns whether that was in time."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         if question():
@@ -227,23 +227,23 @@ def wait_until(question, seconds, cluster, failures, look=0.05):
 
 
 def resumed_at(client, repaired):
-    """Returns when a worker had the first answer after a time."""
+    """Returns the time of a worker's first answer after a time."""
     told = client.told()
     before = max((values["answered"] for at, values in told if at <= repaired), default=0)
     return next((at for at, values in told if at > repaired and values["answered"] > before), None)
 
 
 def inject(fault, cluster, chance, failures):
-    """Has one fault happen, and returns what became of it; nothing when the target can't have it now."""
+    """Injects one fault and returns its effects; `None` if the target can't have it now."""
     name = chance.choice(fault.targets)
     seconds = chance.uniform(*fault.seconds)
     before = dict(cluster.clients)
-    # Clients may notice the end of a task before it is seen here.
+    # Clients may notice the end of a task before this program does.
     began = time.monotonic()
     fault.begin(name)
     is_killed_client = cluster.clients[int(name[-1])].returncode is not None if name.startswith("worker") else False
     if is_killed_client:
-        # Nobody is to start it again but `end`.
+        # Only `end` may start it again.
         time.sleep(seconds)
     else:
         wait_until(lambda: time.monotonic() >= began + seconds, seconds + 1, cluster, failures)
@@ -268,7 +268,7 @@ def inject(fault, cluster, chance, failures):
                 told = json.loads(line[5:])
                 key = (told["variable"], index)
                 back[key] = back.get(key, 0) + told["lost"]
-    # A restored checkpoint takes steps back: the chief restores one whenever its session is made again.
+    # A restored checkpoint undoes steps: the chief restores one whenever its session is created again.
     may_go_back = name.startswith("ps") or name == "worker0"
     failures.check(may_go_back or not back, f"{fault.name} ({name}): nothing goes back: {back}")
     lost = max((sum(count for (variable, _), count in back.items() if variable == which) for which in ("counters", "there")), default=0)
@@ -318,7 +318,7 @@ def build():
 
 
 def finish(cluster, failures):
-    """Ends the training, and checks what it has counted."""
+    """Ends the training, and checks its counters."""
     for client in cluster.clients.values():
         client.finish()
     for index, client in cluster.clients.items():
@@ -342,7 +342,7 @@ def all_clients(cluster):
 
 
 def check_global_step(cluster, found, results, failures):
-    """The global step is another variable than the counters: attempts that failed and checkpoints that were saved meanwhile may set them apart."""
+    """The global step is a different variable from the counters. Failed attempts, and checkpoints saved during training, may make them differ."""
     failed = killed = 0
     for _, client in all_clients(cluster):
         told = client.told()

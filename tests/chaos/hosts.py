@@ -1,6 +1,6 @@
-"""Hosts in network namespaces of their own: their links, the rates of these, and a forwarder that delays, loses and withholds packets.
+"""Hosts in separate network namespaces: their links, the links' rates, and a forwarder that delays, loses and withholds packets.
 
-`enter` runs the program again in namespaces of its own, so that hosts, devices and processes end with it however it ends.
+`enter` runs the program again in new namespaces, so that hosts, devices and processes end with it, however it ends.
 """
 
 import json
@@ -16,16 +16,16 @@ sys.path.insert(0, str(HERE.parent / "interop"))
 
 import harness  # noqa: E402
 
-# Tells this program that it is in namespaces of its own.
+# Tells this program that it runs in its own namespaces.
 INSIDE = "FERROFLOW_CHAOS_INSIDE"
 SKIPPED = 0
-# What it takes: a mount namespace for /run/netns, one of processes so that all of them end with the first.
+# The namespaces needed: one of mounts for /run/netns, and one of processes, so that all of them end with the first.
 WAYS = [["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"],
         ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]]
 PROBE_SECONDS = 2.0
 PROBE_TRIPS = 300
 PROBE_PORT = 5001
-# The program of a probe: `sink` takes bytes, and answers single ones; `source` sends for a time, then counts round trips.
+# The program of a probe: `sink` receives bytes, and answers single ones; `source` sends for a while, then times round trips.
 PROBE = """
 import json, socket, statistics, sys, time
 role, address, seconds, trips = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
@@ -63,11 +63,11 @@ else:
 
 
 class Unsupported(Exception):
-    """What the system doesn't allow."""
+    """The system lacks permission or a feature."""
 
 
 def run(*command):
-    """Runs a command of the system, and returns what it prints."""
+    """Runs a system command, and returns its output."""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise Unsupported(f"`{' '.join(map(str, command))}`: {done.stdout.strip()}")
@@ -75,8 +75,8 @@ def run(*command):
 
 
 def enter():
-    """Runs this program again in namespaces of its own, and ends with what that ends with. Returns there. Where the system allows no
-    namespaces, says so and ends."""
+    """Runs this program again in new namespaces, where this function returns, and exits with its exit code. If the system allows no
+    namespaces, prints that and exits."""
     if os.environ.get(INSIDE):
         harness.die_with_parent()
         return
@@ -101,7 +101,7 @@ def enter():
         try:
             sys.exit(process.wait())
         except KeyboardInterrupt:
-            # The terminal tells those inside, too, and they clean up.
+            # The terminal signals the processes inside, too, and they clean up.
             pass
 
 
@@ -112,25 +112,25 @@ class Host:
         self.name, self.address, self.device = name, address, device
 
     def within(self, command):
-        """Returns a command that runs there."""
+        """Returns a command that runs on the host."""
         return ["nsenter", f"--net=/run/netns/{self.name}", *map(str, command)]
 
     def set_rate(self, bits):
-        """Limits what the host sends, or with `None` no longer."""
+        """Limits the rate at which the host sends; `None` removes the limit."""
         if bits is None:
             subprocess.run(self.within(["tc", "qdisc", "del", "dev", self.device, "root"]), capture_output=True)
             return
-        # A burst of a millisecond, as the timer of the kernel needs, and what a segment of 64 kB takes.
+        # A burst of a millisecond, which the kernel's timer needs, and at least a segment of 64 kB.
         burst = max(int(bits / 8 / 1000), 128 << 10)
         run(*self.within(["tc", "qdisc", "replace", "dev", self.device, "root", "tbf", "rate", int(bits), "burst", burst,
                           "limit", max(int(bits / 8 / 50), 1 << 20)]))
 
 
 class Network:
-    """Hosts that reach each other by a bridge, or by a forwarder."""
+    """Hosts that are connected by a bridge or by a forwarder."""
 
     def __init__(self, names, forwarder=None, offload=False, seed=1):
-        """Makes the hosts; `forwarder` is the path of the program, without which a bridge joins them."""
+        """Creates the hosts; `forwarder` is the path of the program. Without it, a bridge joins them."""
         run("mount", "-t", "tmpfs", "tmpfs", "/run")
         os.makedirs("/run/netns")
         self.hosts, self.forwarder = {}, None
@@ -158,7 +158,7 @@ class Network:
             run("ip", "-n", host.name, "link", "set", host.device, "txqueuelen", "2000", "up")
 
     def probe(self, source, sink):
-        """Measures the way from one host to another: bits per second of one TCP connection, and microseconds of a round trip."""
+        """Measures the path from one host to another: bits per second of one TCP connection, and microseconds of a round trip."""
         start = lambda role, host: subprocess.Popen(  # noqa: E731
             host.within([sys.executable, "-c", PROBE, role, self.hosts[sink].address, PROBE_SECONDS, PROBE_TRIPS]),
             stdout=subprocess.PIPE, text=True)
@@ -169,7 +169,7 @@ class Network:
         return {**told[0], **told[1]}
 
     def close(self):
-        """Ends the forwarder, and with it its devices; the namespaces end with the program."""
+        """Ends the forwarder, which removes its devices; the namespaces end with the program."""
         if self.forwarder:
             self.forwarder.stop()
         else:
@@ -205,7 +205,7 @@ class Forwarder:
         return answer
 
     def set(self, host, direction, **settings):
-        """Sets conditions of a host's direction (in, out, both): delay_ms, loss, cut."""
+        """Sets the conditions of a host in a direction (in, out, both): delay_ms, loss, cut."""
         named = " ".join(f"{name}={'yes' if value is True else 'no' if value is False else value}" for name, value in settings.items())
         self.tell(f"set {self.device(host)} {direction} {named}")
 

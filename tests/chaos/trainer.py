@@ -1,7 +1,7 @@
-"""A worker of `cargo xtask chaos` with the real TensorFlow: `trainer.py TARGET TASK DIRECTORY` trains until a line comes in.
+"""A worker of `cargo xtask chaos` with the real TensorFlow: `trainer.py TARGET TASK DIRECTORY` trains until it reads a line.
 
-`crates/testkit/examples/chaos_worker.rs` builds the same graph. Worker 0 is the chief, which restores what is lost from the newest
-checkpoint. Lines are as there: `TOLD {…}`, `WRONG …`, `BACK {…}`, and `LOST …` when a step fails because a task is lost.
+`crates/testkit/examples/chaos_worker.rs` builds the same graph and prints the same lines, `TOLD {…}`, `WRONG …` and `BACK {…}`. This one also
+prints `LOST …` when a step fails because a task is lost. Worker 0 is the chief, which restores the newest checkpoint if variables are lost.
 """
 
 import json
@@ -21,7 +21,7 @@ SAVE_SECONDS = 5
 
 
 class Tries(tf.train.SessionRunHook):
-    """Counts how often a step was tried: a step that failed with its session is tried again in another."""
+    """Counts the attempts of a step: a step that failed with its session is tried again in another one."""
 
     def __init__(self):
         self.count = 0
@@ -31,7 +31,7 @@ class Tries(tf.train.SessionRunHook):
 
 
 class Losses(logging.Handler):
-    """Tells when TensorFlow says that a step failed because a task was lost."""
+    """Reports when TensorFlow logs that a step failed because a task was lost."""
 
     def emit(self, record):
         text = record.getMessage()
@@ -92,7 +92,7 @@ def train(target, task, directory, stop):
 
 
 def check(target):
-    """Prints what the variables say at the end."""
+    """Prints the variables at the end."""
     with tf.Graph().as_default():
         with tf.device("/job:worker/task:0"):
             _, _, _, _, global_step = build(0)

@@ -1,4 +1,4 @@
-"""Checkpoints, events and datasets in a store of objects (`s3://`), written and read by our servers and programs.
+"""Checkpoints, events and datasets in an object store (`s3://`), written and read by our servers and programs.
 
 The store is a small one in this process; with FERROFLOW_S3_PYTHON, the Python that has moto, it is moto's server. A real TensorFlow
 has no file system for these paths, so these tests run against our servers only.

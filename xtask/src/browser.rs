@@ -17,7 +17,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     check(&process::target().join("release/ferroflow"))
 }
 
-/// Runs the test; says so where the machine lacks what it needs.
+/// Runs the test, or reports what the machine lacks for it.
 pub fn check(binary: &Path) -> Result<(), String> {
     let Some(browser) = BROWSERS.iter().find_map(|name| found(name)) else {
         return left_out("no Chromium is installed (apt install chromium)");
@@ -44,7 +44,7 @@ pub fn check(binary: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Tells that the test is not run, which only counts as a failure where nobody reads it.
+/// Reports that the test is not run, which counts as a failure only in CI.
 fn left_out(why: &str) -> Result<(), String> {
     println!("== the page in a browser: NOT RUN: {why}");
     match std::env::var("CI") {

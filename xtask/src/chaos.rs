@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: builds what `tests/chaos` runs, a release build of the servers, the forwarder of packets and a Rust worker, and runs it.
+//! `cargo xtask chaos`: builds a release build of the servers, the packet forwarder and a Rust worker, and runs `tests/chaos` with them.
 
 use crate::interop::{self, Profile};
 use crate::{process, venv};

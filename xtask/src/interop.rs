@@ -20,7 +20,7 @@ pub fn run_pytest(arguments: &[String]) -> Result<(), String> {
     process::run(pytest_command(&python).args(arguments))
 }
 
-/// Runs the tests of stores of objects against moto's S3 server, in place of their own small one.
+/// Runs the tests of object stores against moto's S3 server, instead of their own small one.
 pub fn run_s3(arguments: &[String]) -> Result<(), String> {
     let server = venv::s3().map_err(venv::Missing::into_message)?;
     let python = venv::python().map_err(venv::Missing::into_message)?;

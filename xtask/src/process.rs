@@ -30,8 +30,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Has cargo build as a whole in CI, in a command and whatever that starts. Where everything is built once, incremental compilation would
-/// only write gigabytes; and cargo builds everything again for a caller that says otherwise than the one before.
+/// Turns off incremental compilation in CI, for a command and the processes that it starts. If everything is built once, it would only
+/// write gigabytes. All callers must agree, since cargo builds everything again when the setting changes.
 pub fn without_incremental_builds(command: &mut Command) {
     if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
         command.env("CARGO_INCREMENTAL", "0");

@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: runs seeds of the simulation, on all cores, and keeps what they found below `target/simulation`.
+//! `cargo xtask simulate`: runs seeds of the simulation on all cores, and keeps their results below `target/simulation`.
 
 use crate::process;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,10 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many seeds a process runs before it writes down what it found: so much is lost when a run is broken off.
+/// The number of seeds that a process runs before it writes its results: these are lost when a run is interrupted.
 const SEEDS_PER_PROCESS: u64 = 500;
 
-/// Runs so many seeds from one on: by default those after the last that was run.
+/// Runs seeds, by default beginning after the last one that was run.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut count, mut from, mut one) = (1000u64, None, None);
     let mut rest = arguments.iter();
@@ -65,7 +65,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// What all runs so far have found.
+/// The results of all runs so far.
 #[derive(Default)]
 struct Ranges {
     /// The seed after the last.
@@ -76,7 +76,7 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Reads what processes wrote down; nothing, if there is nothing.
+    /// Reads the results that processes have written, if there are any.
     fn read(path: &Path) -> Ranges {
         let mut ranges = Ranges::default();
         for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
@@ -103,7 +103,7 @@ impl Ranges {
         }
     }
 
-    /// Returns what was counted, as a table for `docs/faults.md`.
+    /// Returns the counts as a table for `docs/faults.md`.
     fn table(&self) -> String {
         let mut table = format!("| what | how often |\n|---|---|\n| seeds | {} |\n", self.seeds);
         for (what, count) in &self.counts {

@@ -53,7 +53,7 @@ fn open(files: &Arc<dyn FileSystem>, path: &str) -> Result<BundleReader, Failure
             let latest = storage::checkpoint_state::latest_checkpoint(&**files, &directory, None)?;
             latest.ok_or_else(|| Failure::new(format!("there is no checkpoint in {directory}")))?
         }
-        // A directory elsewhere, such as in an object store, or a prefix.
+        // A directory that isn't local, such as in an object store, or a prefix.
         None => match storage::checkpoint_state::latest_checkpoint(&**files, path, None) {
             Ok(Some(prefix)) => prefix,
             _ => prefix_of(path).to_owned(),
@@ -62,7 +62,7 @@ fn open(files: &Arc<dyn FileSystem>, path: &str) -> Result<BundleReader, Failure
     Ok(BundleReader::open(files.clone(), &prefix)?)
 }
 
-/// Returns the directory whose latest checkpoint is meant, if one is: its state file may be named as well.
+/// Returns the directory, if a directory or its state file is named: then its latest checkpoint is meant.
 fn directory_of(path: &str) -> Option<String> {
     let named = Path::new(path);
     let is_state = named.file_name().is_some_and(|name| name == "checkpoint") && named.is_file();

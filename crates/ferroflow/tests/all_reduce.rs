@@ -1,4 +1,4 @@
-//! Training without parameter servers: workers on servers of their own, whose gradients are reduced among them.
+//! Training without parameter servers: workers on their own servers, which reduce their gradients.
 
 use ferroflow::distributed::{ClusterSpec, Server, ServerConfig, WorkerGroup, start_server_with, stop};
 use ferroflow::prelude::*;
@@ -35,7 +35,7 @@ fn group(cluster: &ClusterSpec, task: u32) -> WorkerGroup {
     WorkerGroup::new(cluster, "worker", task).unwrap()
 }
 
-/// Runs every worker on a thread of its own, and returns what they return.
+/// Runs every worker on its own thread, and returns their results.
 fn on_all<T: Send>(servers: &[Server], work: impl Fn(u32, Target) -> Result<T> + Sync) -> Vec<Result<T>> {
     let (alive, over) = channel::<()>();
     std::thread::spawn(move || {
@@ -57,7 +57,7 @@ fn on_all<T: Send>(servers: &[Server], work: impl Fn(u32, Target) -> Result<T> +
     results
 }
 
-/// The rows of a batch that a worker of so many takes: the first one takes more than the others, which take fewer in every other step.
+/// Returns a worker's rows of a batch: the first worker takes more than the others, which take fewer in every other step.
 fn rows_of(rank: usize, workers: usize, step: usize) -> std::ops::Range<usize> {
     let others = 3 - step % 2;
     let first = ROWS - others * (workers - 1);
@@ -76,7 +76,7 @@ fn train(group: &WorkerGroup, target: &Target, is_compressed: bool) -> Result<Ve
     let optimizer = AllReduceOptimizer::new(AdamOptimizer::new(0.05), group).compress_to_bfloat16(is_compressed);
     let (step, train) = g.device(group.device(), |g| {
         let step = create_global_step(g);
-        // What the others have at first differs from what the chief has.
+        // The initial values of the others differ from the chief's.
         let first = |dims: [i64; 2], scale: f32| {
             let count = dims[0] * dims[1];
             let values: Vec<f32> = (0..count).map(|i| scale * ((i * 7 % 11) as f32 - 5.0) + rank as f32).collect();
@@ -185,7 +185,7 @@ fn the_chief_alone_saves_and_the_others_follow_what_it_restores() {
             Ok((at, weight))
         });
         for result in results {
-            // Half of a pull of one in every step, also in those before the restart.
+            // Half of a gradient of one in every step, also in those before the restart.
             assert_eq!(result.unwrap(), (last, 10.0 - 0.5 * last as f32));
         }
         let saved = latest_checkpoint(logdir).unwrap().unwrap();

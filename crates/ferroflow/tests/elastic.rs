@@ -1,5 +1,5 @@
-//! Training by all-reduce whose workers change: one is lost, one comes, the chief is replaced. What counts is the curve: every step is
-//! applied once, by the mean over those who took part in it.
+//! Training by all-reduce with changing workers: one is lost, one joins, the chief is replaced. The tests check the curve: every step is
+//! applied once, with the mean over the workers that took part in it.
 
 use ferroflow::distributed::{ClusterSpec, Server, ServerConfig, WorkerGroup, start_server_with, stop};
 use ferroflow::prelude::*;
@@ -15,16 +15,16 @@ use std::time::Duration;
 /// Ends a test that hangs; a slow machine doesn't come near it.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// What each worker pulls at the second variable in a step: the mean tells who took part.
+/// Each worker's gradient of the second variable in a step: the mean tells who took part.
 const PULLS: [f32; 3] = [6.0, 60.0, 600.0];
 
-/// The first variable at first, at which all pull with 1.
+/// The initial value of the first variable, whose gradient is 1 at all workers.
 const FIRST: f32 = 1000.0;
 
 /// No step is the last one yet.
 const ENDLESS: i64 = i64::MAX;
 
-/// The variables after each step that somebody saw.
+/// The variables after each step that a worker has seen.
 type Curve = BTreeMap<i64, (f32, f32)>;
 
 /// A cluster whose servers are started one by one.
@@ -98,7 +98,7 @@ impl Workers {
     }
 }
 
-/// Ends this process if a test hangs as long as what it returns lives.
+/// Ends this process if a test hangs while the returned value exists.
 fn watchdog() -> Sender<()> {
     let (alive, over) = channel::<()>();
     std::thread::spawn(move || {
@@ -114,19 +114,19 @@ fn wait_for_step(seen: &Receiver<i64>, step: i64) {
     while seen.recv().unwrap() < step {}
 }
 
-/// Returns the mean of what some workers pull.
+/// Returns the mean gradient of some workers.
 fn mean(workers: &[usize]) -> f32 {
     workers.iter().map(|&worker| PULLS[worker]).sum::<f32>() / workers.len() as f32
 }
 
-/// Adds what one worker saw, which must be what the others saw.
+/// Adds the values that one worker has seen, which must be those of the others.
 fn merge(all: &mut Curve, curve: &Curve) {
     for (step, values) in curve {
         assert_eq!(all.entry(*step).or_insert(*values), values, "step {step}");
     }
 }
 
-/// Checks that every step was applied once, and by workers of whom the chief was one; returns what was pulled in each.
+/// Checks that every step was applied once, and that the chief took part; returns the mean gradient of each step.
 fn pulls_of(curve: &Curve) -> BTreeMap<i64, f32> {
     let allowed = [mean(&[0]), mean(&[0, 1]), mean(&[0, 2]), mean(&[0, 1, 2])];
     let mut before = 0f32;
@@ -158,7 +158,7 @@ fn the_others_go_on_when_a_worker_is_lost_and_take_in_one_that_comes() {
         };
         let mut lost = workers.train(1, &servers[1], |curve| curve.len() == 10, &ignored).unwrap();
         stop(&servers[1]).unwrap();
-        // What it did last may have been lost with it.
+        // Its last step may have been lost with it.
         let (lost_at, _) = lost.pop_last().unwrap();
         wait_for_step(&of_chief, lost_at + 4);
         let again = workers.server(1);
@@ -181,7 +181,7 @@ fn the_others_go_on_when_a_worker_is_lost_and_take_in_one_that_comes() {
 #[test]
 fn a_chief_that_is_replaced_takes_over_what_the_others_have() {
     let _watchdog = watchdog();
-    // With fewer the chief that comes back might begin alone, before the other one has found it.
+    // With a smaller minimum, the restarted chief might begin alone, before the other worker has found it.
     let workers = Workers::new(2, (2, 2));
     let servers: Vec<Server> = (0..2).map(|task| workers.server(task)).collect();
     let (seen, steps) = channel();

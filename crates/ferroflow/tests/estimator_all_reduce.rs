@@ -1,4 +1,4 @@
-//! Estimators whose workers train by all-reduce: as processes by `TF_CONFIG` without parameter servers, and as threads of this one.
+//! Estimators whose workers train by all-reduce: as processes with a `TF_CONFIG` without parameter servers, and as threads of this one.
 
 use ferroflow::data::Dataset;
 use ferroflow::distributed::{ClusterSpec, Server, ServerConfig, TfConfig, WorkerGroup, start_server_with, stop};
@@ -35,7 +35,7 @@ fn line(features: &Features, labels: Option<&Output>, mode: Mode, own: &str) -> 
     Ok(spec.loss(&loss).train_op(&train))
 }
 
-/// What the program of a task does. Without the variable this is no task, and there is nothing to do.
+/// The program of a task. Without the variable, this process is no task, and there is nothing to do.
 #[test]
 fn one_task() -> ferroflow::Result<()> {
     let Ok(model_dir) = std::env::var(MODEL_DIR) else { return Ok(()) };
@@ -84,7 +84,7 @@ fn chief_worker_and_evaluator_train_without_parameter_servers() {
     }
     let saved = latest_checkpoint(model_dir).unwrap().unwrap();
     assert!(saved.ends_with(&format!("model.ckpt-{STEPS}")), "{saved}");
-    // All see the same rows, so the mean of their gradients is the gradient of one that trains alone.
+    // All workers have the same rows, so the mean of their gradients is the gradient of one that trains alone.
     let alone = tempfile::tempdir().unwrap();
     let config = RunConfig::new(alone.path().to_str().unwrap());
     let single = Estimator::new(|f, l, mode, own: &String| line(f, l, mode, own), String::new(), config).unwrap();
@@ -132,7 +132,7 @@ fn a_canned_estimator_with_two_optimizers_is_saved_by_the_chief_alone() {
     let saved = directories.each_ref().map(|directory| latest_checkpoint(directory.path().to_str().unwrap()).unwrap());
     assert!(saved[0].as_ref().is_some_and(|path| path.ends_with(&format!("model.ckpt-{STEPS}"))), "{saved:?}");
     assert_eq!(saved[1], None);
-    // Both optimizers have changed what is theirs; a bias is 0 at first.
+    // Both optimizers have changed their variables; a bias is 0 at first.
     for name in ["linear/linear_model/bias_weights", "dnn/logits/bias"] {
         let bias = model(0).get_variable_value(name).unwrap().to_vec::<f32>().unwrap();
         assert!(bias[0] != 0.0 && bias[0].is_finite(), "{name}: {bias:?}");

@@ -1,5 +1,5 @@
-//! Dense variables by all-reduce and embeddings on a parameter server, in one program: the rows are fetched before the step with the
-//! collective ops, and their gradients applied after it.
+//! All-reduce for dense variables and embeddings on a parameter server, in one program: the rows are fetched before the step with the
+//! collective ops, and their gradients are applied after it.
 
 use ferroflow::distributed::{ClusterSpec, Server, ServerConfig, WorkerGroup, start_server_with, stop};
 use ferroflow::prelude::*;
@@ -15,7 +15,7 @@ const RATE: f32 = 0.1;
 const TABLE: [[f32; 2]; 4] = [[0.1, 0.2], [0.3, -0.4], [-0.5, 0.6], [0.7, 0.8]];
 const FIRST: [[f32; 1]; 2] = [[0.5], [-0.25]];
 
-/// Returns the rows that a worker looks up in a step: never those of the other one.
+/// Returns the rows that a worker looks up in a step, which are never those of the other worker.
 fn ids_of(task: u32, number: usize) -> [i32; 2] {
     let first = 2 * task as i32;
     if number.is_multiple_of(2) { [first, first + 1] } else { [first + 1, first + 1] }
@@ -35,14 +35,14 @@ fn servers() -> (ClusterSpec, Server, [Server; 2]) {
     (cluster, ps, workers)
 }
 
-/// Trains; returns the dense weights, and the table as this worker sees it.
+/// Trains; returns the dense weights, and the table's values for this worker.
 fn train(group: &WorkerGroup, target: &Target) -> Result<(Vec<f32>, Vec<f32>)> {
     let g = Graph::new();
     let table = g.device("/job:ps/task:0", |g| Variable::new(g, "table", &g.constant(TABLE)));
     let dense = AllReduceOptimizer::new(GradientDescentOptimizer::new(RATE), group);
     let (ids, fetch, step, push, w) = g.device(group.device(), |g| {
         let ids = g.placeholder::<i32>((None,));
-        // What a worker has of the table in a step.
+        // A worker's rows of the table in a step.
         let local = |name: &str| {
             let zeros = Tensor::zeros(DType::Float, Shape::new(&[2, 2])?)?;
             let local = Variable::builder(g, name).trainable(false).collections(&[collections::LOCAL_VARIABLES]);
@@ -83,7 +83,7 @@ fn train(group: &WorkerGroup, target: &Target) -> Result<(Vec<f32>, Vec<f32>)> {
     Ok((values[0].to_vec()?, values[1].to_vec()?))
 }
 
-/// The same by hand.
+/// Computes the same results by hand.
 fn expected() -> ([f32; 2], [[f32; 2]; 4]) {
     let (mut table, mut w) = (TABLE, FIRST.map(|[weight]| weight));
     for number in 0..STEPS {
@@ -119,7 +119,7 @@ fn embeddings_on_a_parameter_server_beside_mirrored_weights() {
         for (value, expected) in weights.iter().zip(w) {
             assert!((value - expected).abs() < 1e-5, "worker {task}: {weights:?}, expected {w:?}");
         }
-        // The other one may not have applied its last gradients yet.
+        // The other worker may not have applied its last gradients yet.
         for (value, expected) in
             rows.chunks(4).zip(table.as_flattened().chunks(4)).nth(task).map(|(a, b)| a.iter().zip(b)).unwrap()
         {

@@ -1,4 +1,4 @@
-//! Shapes from sizes that are input, with TensorFlow's errors.
+//! Shapes from sizes in input tensors, with TensorFlow's errors.
 
 use tensor::{Result, Shape, Status};
 
@@ -8,7 +8,7 @@ pub(crate) fn shape_of_sizes(sizes: &[i64]) -> Result<Shape> {
     for &size in sizes.iter().filter(|&&size| size > 0) {
         count = count.checked_mul(size).ok_or_else(|| {
             let shown = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
-            // TensorFlow has two texts for this, by how a kernel makes its shape.
+            // TensorFlow has two texts for this, depending on how a kernel builds its shape.
             Status::invalid_argument(format!(
                 "Shape [{shown}] would have more than 2**63 - 1 elements: Encountered overflow when multiplying {count} \
                  with {size}, result: -1"

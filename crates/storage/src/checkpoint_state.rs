@@ -1,4 +1,4 @@
-//! The file `checkpoint` of a directory, which tells the newest checkpoint and those that are kept.
+//! The file `checkpoint` of a directory, which names the newest checkpoint and those that are kept.
 //!
 //! It is a [`CheckpointState`] in protobuf's text format. It is written last and in one step, so that it never names a
 //! checkpoint that isn't complete.
@@ -159,7 +159,7 @@ fn double(value: f64) -> String {
     }
 }
 
-/// Reads the text of a state; what is wrong is told with its line and column.
+/// Parses the text of a state; an error names the line and column.
 pub fn parse(text: &[u8]) -> Result<CheckpointState> {
     let mut parser = Parser { text, position: 0 };
     let mut state = CheckpointState::default();

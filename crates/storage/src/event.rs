@@ -1,4 +1,4 @@
-//! Event files: what TensorBoard reads. They are TFRecords of [`Event`] messages, the first of which tells the version.
+//! Event files, which TensorBoard reads. They are TFRecords of [`Event`] messages, the first of which contains the version.
 
 use crate::file_system::{FileSystem, WritableFile, hostname};
 use crate::record::{CompressionType, RecordReader, RecordReaderOptions, RecordWriter};
@@ -14,7 +14,7 @@ pub const FILE_VERSION: &str = "brain.Event:2";
 const VERSION_PREFIX: &str = "brain.Event:";
 const CURRENT_VERSION: u32 = 2;
 
-/// When a writer flushes by itself.
+/// The policy for automatic flushes.
 ///
 /// There is no thread and no clock here: time is that of the events, so a writer that gets none for a while should be
 /// flushed by its owner.
@@ -35,11 +35,11 @@ impl Default for FlushPolicy {
     }
 }
 
-/// How large an event file in a store of objects becomes before the next one is started. Each flush puts the whole file again, since a
-/// store has no append.
+/// The size of an event file in an object store after which the next one is started. Each flush puts the whole file again, since a
+/// store can't append.
 const REPLACED_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes one event file; in a store of objects, one after the other.
+/// Writes one event file; in an object store, one after the other.
 pub struct EventsWriter {
     file_system: Arc<dyn FileSystem>,
     prefix: String,
@@ -79,7 +79,7 @@ impl EventsWriter {
             newest: wall_time,
             encoded: Vec::new(),
         };
-        // A reader must be able to tell at once what the file is.
+        // A reader must be able to recognize the file at once.
         writer.write(&version_event(wall_time))?;
         writer.flush()?;
         Ok(writer)
@@ -135,7 +135,7 @@ impl EventsWriter {
         Ok(())
     }
 
-    /// Makes every event so far visible to readers, and fails when the file has been deleted meanwhile.
+    /// Makes every event so far visible to readers, and fails if the file was deleted in the meantime.
     pub fn flush(&mut self) -> Result<()> {
         if self.waiting_events == 0 {
             return Ok(());
@@ -152,7 +152,7 @@ impl EventsWriter {
         Ok(())
     }
 
-    /// Returns whether putting the file once more would take too long.
+    /// Returns whether another put of the file would take too long.
     fn is_full(&self) -> bool {
         self.waiting_events == 0
             && self.writer.bytes_written() >= REPLACED_BYTES_MAX

@@ -35,13 +35,13 @@ struct Header {
     source: Source,
     /// The account that an owned block is charged to while it is in use.
     charged: Charged,
-    /// The number of what the block holds now, or 0 as long as nobody has asked for one ([`Buffer::contents`]).
+    /// The number of the block's contents, or 0 until one is requested ([`Buffer::contents`]).
     contents: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() == ALIGNMENT);
 
-/// The number that the next contents get. It is never given twice.
+/// The number of the next contents. It is never used twice.
 static NEXT_CONTENTS: AtomicU64 = AtomicU64::new(1);
 
 /// Where an owned block came from.
@@ -225,7 +225,7 @@ impl Buffer {
         if !self.is_unique() {
             return None;
         }
-        // What is written is something else than what was there.
+        // Written memory has other contents.
         self.header().contents.store(0, Ordering::Relaxed);
         // SAFETY: the sole reference to the block is `self`, borrowed mutably, and the block is owned memory.
         Some(unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) })
@@ -255,15 +255,14 @@ impl Buffer {
         self.data == other.data && self.len == other.len
     }
 
-    /// Returns a number and a position that no other contents ever have: they are the same only for the same memory that nobody has
-    /// written since. Whoever keeps something that follows from the bytes can tell by them whether it is still right, without
-    /// keeping the bytes.
+    /// Returns a number and a position that identify the contents: they are equal only for the same memory if nobody has written to it
+    /// since. So a cache of something computed from the bytes can tell whether it is still valid, without keeping the bytes.
     pub fn contents(&self) -> [u64; 3] {
         let contents = &self.header().contents;
         let mut number = contents.load(Ordering::Relaxed);
         if number == 0 {
             let fresh = NEXT_CONTENTS.fetch_add(1, Ordering::Relaxed);
-            // Another reader may have been faster. Nobody writes meanwhile: that takes the only reference.
+            // Another reader may have set the number. Nobody writes in the meantime, since that requires the only reference.
             number = match contents.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => fresh,
                 Err(other) => other,

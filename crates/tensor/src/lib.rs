@@ -1,8 +1,8 @@
 //! Values and errors: [`Status`] with TensorFlow's codes, [`DType`], [`Shape`], [`Tensor`] with its reference-counted
 //! buffers, and the [`TensorProto`](proto::TensorProto) codec.
 //!
-//! Invariant: no threads and no I/O live here, but for a look at how much memory there is, and `unsafe` only in `buffer`,
-//! `recycler`, `huge_pages` and `copy`.
+//! Invariant: there are no threads and no I/O here, except to read the machine's memory, and `unsafe` only in `buffer`, `recycler`,
+//! `huge_pages` and `copy`.
 
 mod account;
 #[cfg(feature = "ndarray")]

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 /// Blocks of at least this size are recycled.
 pub(crate) const RECYCLED_BYTES_MIN: usize = 32 << 10;
 
-/// The free list may hold this much even when little is in use.
+/// The free list may hold this much even if little memory is in use.
 const RECYCLED_BYTES_FLOOR: usize = 16 << 20;
 
 /// The free list of large blocks.
@@ -19,9 +19,9 @@ pub struct Recycler {
     free: BTreeMap<usize, VecDeque<FreeBlock>>,
     free_bytes: usize,
     used_bytes: usize,
-    /// The least and the most that was in use, in this window and in the one before.
+    /// The least and the most memory in use, in this window and in the one before.
     windows: [(usize, usize); 2],
-    /// Blocks given back in this window.
+    /// The number of blocks given back in this window.
     num_given: u32,
     /// Counts the blocks that were taken: the age of a free block.
     clock: u64,
@@ -34,18 +34,18 @@ struct FreeBlock {
     since: u64,
 }
 
-/// A block that waits to be used again. Dropping it frees it.
+/// A free block. Dropping it frees its memory.
 pub(crate) struct SpareBlock {
     address: NonNull<u8>,
     capacity: usize,
     free: unsafe fn(NonNull<u8>, usize),
 }
 
-// SAFETY: whoever makes one hands over the only reference.
+// SAFETY: the caller of `new` hands over the only reference.
 unsafe impl Send for SpareBlock {}
 
 impl SpareBlock {
-    /// Makes one of a block and the function that frees it, given the address and the capacity.
+    /// Returns a free block; `free` is called with the address and the capacity to free it.
     ///
     /// # Safety
     /// The block has no other reference, and `free` may be called with this address and capacity once, on any thread.
@@ -63,12 +63,12 @@ impl SpareBlock {
 
 impl Drop for SpareBlock {
     fn drop(&mut self) {
-        // SAFETY: as whoever made it has promised.
+        // SAFETY: the caller of `new` has guaranteed that.
         unsafe { (self.free)(self.address, self.capacity) }
     }
 }
 
-/// Blocks given back until what was in use before is forgotten.
+/// The number of blocks given back until earlier use is forgotten.
 const WINDOW_BLOCKS: u32 = 2048;
 
 static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler {
@@ -82,13 +82,13 @@ static RECYCLER: Mutex<Recycler> = Mutex::new(Recycler {
 });
 
 impl Recycler {
-    /// Returns the bytes of large blocks in use and the bytes that wait to be used again.
+    /// Returns the bytes of large blocks in use, and those of free blocks.
     pub fn stats() -> (usize, usize) {
         let recycler = RECYCLER.lock();
         (recycler.used_bytes, recycler.free_bytes)
     }
 
-    /// Gives all waiting blocks back to the allocator.
+    /// Returns all free blocks to the allocator.
     pub fn trim() {
         let free = {
             let mut recycler = RECYCLER.lock();
@@ -99,8 +99,7 @@ impl Recycler {
         drop(free);
     }
 
-    /// Trims if no block was asked for since the last call, and returns whether that is so; for a clock that ticks every few
-    /// seconds.
+    /// Trims if no block was requested since the last call, and returns whether that is so. A timer calls this every few seconds.
     pub fn trim_if_idle() -> bool {
         let (is_idle, has_blocks) = {
             let mut recycler = RECYCLER.lock();
@@ -113,7 +112,7 @@ impl Recycler {
         is_idle
     }
 
-    /// Returns a waiting block of a capacity, if there is one. Counts the capacity as in use either way.
+    /// Returns a free block of a capacity, if there is one. Counts the capacity as in use in both cases.
     pub(crate) fn take(capacity: usize) -> Option<SpareBlock> {
         let mut recycler = RECYCLER.lock();
         recycler.clock += 1;
@@ -121,7 +120,7 @@ impl Recycler {
         let used = recycler.used_bytes;
         recycler.windows[0].1 = recycler.windows[0].1.max(used);
         let blocks = recycler.free.get_mut(&capacity)?;
-        // The one that was used last: its bytes may still be in the cache.
+        // The one that was used last: it may still be in the processor's cache.
         let block = blocks.pop_back();
         if blocks.is_empty() {
             recycler.free.remove(&capacity);
@@ -131,14 +130,14 @@ impl Recycler {
         Some(block.block)
     }
 
-    /// Counts a capacity as not in use any more, because there is no block for it.
+    /// Counts a capacity as no longer in use, because no block for it was allocated.
     pub(crate) fn forget(capacity: usize) {
         if capacity >= RECYCLED_BYTES_MIN {
             RECYCLER.lock().used_bytes -= capacity;
         }
     }
 
-    /// Takes a block that is not used any more, and frees those that have waited too long.
+    /// Adds a block to the free list, and frees those that are beyond its bound.
     pub(crate) fn give(block: SpareBlock) {
         let capacity = block.capacity;
         let mut recycler = RECYCLER.lock();
@@ -157,19 +156,19 @@ impl Recycler {
             return;
         }
         let surplus = recycler.take_surplus();
-        // They are freed without the lock.
+        // Blocks are freed without the lock.
         drop(recycler);
         drop(surplus);
     }
 
-    /// Returns how much may wait.
+    /// Returns the bound of the free list.
     fn bound(&self) -> usize {
         let least = self.windows[0].0.min(self.windows[1].0);
         let most = self.windows[0].1.max(self.windows[1].1);
         (2 * most.saturating_sub(least)).max(RECYCLED_BYTES_FLOOR)
     }
 
-    /// Takes out the blocks that waited for the longest until the rest is within the bound.
+    /// Removes the blocks that have been free the longest until the rest is within the bound.
     fn take_surplus(&mut self) -> Vec<SpareBlock> {
         let bound = self.bound();
         let mut surplus = Vec::new();

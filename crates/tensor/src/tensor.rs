@@ -322,8 +322,8 @@ impl Tensor {
         }
     }
 
-    /// Returns what [`Buffer::contents`] does for the elements: equal for the same elements in the same memory only. `None` for
-    /// elements that are not plain.
+    /// Returns [`Buffer::contents`] of the elements, which are equal only for the same elements in the same memory. `None` for elements
+    /// that are not plain.
     pub fn contents(&self) -> Option<[u64; 3]> {
         match &self.data {
             Data::Plain(buffer) => Some(buffer.contents()),

@@ -1,8 +1,8 @@
-//! A Rust worker of `cargo xtask chaos`: `chaos_worker --ps_hosts=… --worker_hosts=… --task_index=N`. It starts its task's server, and trains
-//! until a line comes in by its standard input. `tests/chaos/trainer.py` builds the same graph with TensorFlow.
+//! A Rust worker of `cargo xtask chaos`: `chaos_worker --ps_hosts=… --worker_hosts=… --task_index=N`. It starts its task's server, and
+//! trains until it reads a line from standard input. `tests/chaos/trainer.py` builds the same graph with TensorFlow.
 //!
-//! Each line `TOLD {…}` says how many steps were answered, how many were tried, and what the counters of this worker said after the last
-//! one; a counter that went wrong is a line `WRONG …`, one that went back to a checkpoint a line `BACK {…}`.
+//! It prints a line `TOLD {…}` with the number of answered steps, that of attempts, and this worker's counters after the last step; a
+//! line `WRONG …` if a counter is wrong; and a line `BACK {…}` if a counter went back to a checkpoint.
 
 use ferroflow::train::{GradientDescentOptimizer, MonitoredSession, ReplicaDeviceSetter, RunArgs, RunContext};
 use ferroflow::train::{RunValues, SessionRunHook};
@@ -16,10 +16,10 @@ const FEATURES: i64 = 64;
 const BATCH: usize = 32;
 const NUM_WORKERS: i64 = 4;
 
-/// How often the worker tells how far it is.
+/// The interval at which the worker prints its progress.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Counts how often a step was tried: a step that failed with its session is tried again in another.
+/// Counts the attempts of a step: a step that failed with its session is tried again in another one.
 struct Tries(Arc<AtomicI64>);
 
 impl SessionRunHook for Tries {
@@ -42,7 +42,7 @@ struct Step {
     global_step: Variable,
 }
 
-/// Builds the graph. Each parameter server counts the steps of each worker, and in a last element those of all, by one update.
+/// Builds the graph. Each parameter server counts the steps of each worker and, in a last element, those of all, in one update.
 fn build(g: &Graph, task: i64) -> Result<Step> {
     let on_ps = |task: u32, body: &dyn Fn(&Graph) -> Variable| g.device(&format!("/job:ps/task:{task}"), |g| body(g));
     let global_step = on_ps(0, &|g| create_global_step(g));
@@ -72,7 +72,7 @@ fn zeros(dims: &[i64]) -> Tensor {
     Tensor::from_slice(dims, &vec![0f32; count]).expect("the sizes fit")
 }
 
-/// Returns a batch, another one for each number.
+/// Returns the batch with a number.
 fn batch(number: i64) -> Result<(Tensor, Tensor)> {
     let value = |index: usize| ((number as usize * 31 + index * 17) % 101) as f32 / 101.0 - 0.5;
     let x: Vec<f32> = (0..BATCH * FEATURES as usize).map(value).collect();

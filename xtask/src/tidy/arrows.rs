@@ -83,7 +83,7 @@ fn the_layers_of_cluster_point_one_way() {
             assert!(arrows.keys().any(|(from, to)| from == module || to == module), "there is no module {module}");
         }
     }
-    // A transport knows only the trait `Recipient`, not who implements it.
+    // A transport knows only the trait `Recipient`, not its implementations.
     for (module, text) in Modules::of("cluster").texts {
         if module.first().is_some_and(|first| first == "transport") {
             let names_worker =

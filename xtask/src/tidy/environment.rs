@@ -1,13 +1,13 @@
-//! Holds what runs steps to the environment that it is given: the time, threads, tasks and random numbers come from there, so that a
-//! simulation can give its own.
+//! Checks that the code that runs steps gets the time, threads, tasks and random numbers from its environment only, so that a simulation
+//! can provide its own.
 
 use crate::process;
 use std::collections::BTreeMap;
 
-/// The crates that are held to it.
+/// The crates that are checked.
 const HELD: [&str; 3] = ["kernel", "executor", "cluster"];
 
-/// What reaches past the environment.
+/// Names that bypass the environment.
 const DIRECT: [&str; 10] = [
     "Instant::now",
     "SystemTime::now",
@@ -21,8 +21,8 @@ const DIRECT: [&str; 10] = [
     "spawn_blocking",
 ];
 
-/// Where that is done, how often outside of tests, and why. A number that has become smaller must be written down here, and none may
-/// grow.
+/// The files that use them, how many times outside of tests, and why. A number that has become smaller must be updated here, and none
+/// may grow.
 const KNOWN: &[(&str, usize, &str)] = &[
     ("crates/cluster/src/clock.rs", 3, "is the environment"),
     ("crates/cluster/src/listen.rs", 1, "the system's look-up of names may hold a thread for minutes"),

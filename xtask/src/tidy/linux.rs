@@ -1,10 +1,10 @@
-//! Holds what only Linux has to items that are compiled only there, so that the workspace builds for other systems. The code that
-//! takes their place elsewhere is also compiled for tests (`cfg(any(not(target_os = "linux"), test))`) where that is possible.
+//! Checks that features that only Linux has are used only in items compiled for Linux, so that the workspace builds for other systems.
+//! Where possible, the code that replaces them elsewhere is also compiled for tests (`cfg(any(not(target_os = "linux"), test))`).
 
 use crate::process;
 use std::path::Path;
 
-/// Names of what other systems don't have.
+/// Names that don't exist on other systems.
 const LINUX_ONLY: [&str; 25] = [
     "memfd_create",
     "MemfdFlags",
@@ -33,9 +33,9 @@ const LINUX_ONLY: [&str; 25] = [
     "libc::SYS_",
 ];
 
-/// Where they are used all the same, and why. The list may only become shorter.
+/// The exceptions, with reasons. The list may only become shorter.
 const KNOWN: &[&str] = &[
-    // `--file_root` needs `openat2`, and has nothing to put in its place.
+    // `--file_root` needs `openat2`, for which other systems have no replacement.
     "crates/storage/src/file_system/rooted.rs",
 ];
 
@@ -103,10 +103,10 @@ fn is_gated(path: &Path) -> bool {
     }
 }
 
-/// Returns the lines of a source that name what only Linux has, except those of items for Linux.
+/// Returns the lines of a source file with such names, except those of items for Linux.
 fn uses(text: &str) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
-    // How many brackets the item for Linux has open, once its attribute has been seen.
+    // The number of open brackets of the item for Linux, once its attribute has been seen.
     let mut within: Option<i64> = None;
     for (index, line) in text.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default().trim();

@@ -134,13 +134,13 @@ impl Task {
     }
 }
 
-/// Asks the system to end this process, and what it becomes, when its parent ends.
+/// Asks the system to end this process, and the program that replaces it, when its parent ends.
 #[cfg(target_os = "linux")]
 fn end_with_parent() -> rustix::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
 }
 
-/// Only Linux ends a process with its parent. Elsewhere a program whose parent is killed runs on.
+/// Only Linux ends a process with its parent. Elsewhere a program whose parent is killed keeps running.
 #[cfg(not(target_os = "linux"))]
 fn end_with_parent() -> rustix::io::Result<()> {
     Ok(())

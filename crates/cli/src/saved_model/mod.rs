@@ -75,7 +75,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// Opens a model; where there are others in directories below, as exporting makes them, the newest is named.
+/// Opens a model. If there is none but there are some in directories below, as exporters write them, the error names the newest.
 fn open(directory: &str) -> Result<SavedModel, Failure> {
     SavedModel::open(directory).map_err(|status| {
         let below = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -27,13 +27,13 @@ const FILES: [(&str, &str, &str); 5] = [
 /// How many steps are recorded, unless a request says.
 const TRACED_STEPS: u64 = 10;
 
-/// What all requests are answered from.
+/// The state from which all requests are answered.
 pub(super) struct Site {
     /// The tasks of this process.
     pub tasks: Vec<TaskStatus>,
-    /// Where it listens.
+    /// The address that it listens on.
     pub bound: SocketAddr,
-    /// Open pages, which leave some connections to others.
+    /// The open pages, which leave some connections to others.
     pub pages: Arc<Semaphore>,
 }
 

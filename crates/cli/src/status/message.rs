@@ -1,4 +1,4 @@
-//! The two messages of HTTP as the status port has them: the head of a request, and an answer.
+//! The HTTP messages of the status port: the head of a request, and an answer.
 
 use cluster::TaskStatus;
 use std::sync::Arc;
@@ -6,57 +6,57 @@ use tokio::sync::OwnedSemaphorePermit;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What the page may load, and who may show it: only this port, and nobody.
+/// The page may load content from this port only, and no page may embed it.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The head of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
-    /// What is to be done.
+    /// The method.
     pub method: String,
-    /// With what, without the query.
+    /// The path, without the query.
     pub path: String,
-    /// What stands behind the question mark.
+    /// The query: the text after the question mark.
     pub query: String,
-    /// The fields, with lower-case names.
+    /// The header fields, with lower-case names.
     pub fields: Vec<(String, String)>,
 }
 
 impl Head {
-    /// Returns the value of a field; of a repeated one the first.
+    /// Returns the value of a field; the first one if it is repeated.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 pub(super) struct Answer {
-    /// The code of HTTP.
+    /// The HTTP status code.
     pub status: u16,
-    /// The fields of its head.
+    /// The header fields.
     pub fields: Vec<(&'static str, String)>,
-    /// What follows.
+    /// The body.
     pub body: Body,
-    /// Whether only the head is wanted.
+    /// Whether only the head is sent.
     pub is_for_head: bool,
 }
 
 /// The body of an answer.
 pub(super) enum Body {
-    /// A text.
+    /// Text.
     Text(Arc<str>),
-    /// How the cluster of a task is, again and again, with a place among the open pages.
+    /// Repeated events with the state of the cluster; holds a place among the open pages.
     Events(TaskStatus, OwnedSemaphorePermit),
 }
 
 impl Answer {
-    /// Makes an answer of plain text.
+    /// Returns an answer with plain text.
     pub fn text(status: u16, text: String) -> Answer {
         Answer::new(status, PLAIN, Body::Text(text.into()))
     }
 
-    /// Makes an answer of a type of content.
+    /// Returns an answer with a content type.
     pub fn new(status: u16, kind: &str, body: Body) -> Answer {
         let fields = [
             ("content-type", kind),

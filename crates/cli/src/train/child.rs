@@ -1,4 +1,4 @@
-//! One task as a process that `train --processes` has started.
+//! One task of `train --processes`, as a process.
 
 use super::{Flags, flags::ModelKind};
 use crate::Failure;
@@ -10,10 +10,10 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-/// What a parameter server reads when it should stop at once. The end of its input means that this process has ended.
+/// The line that makes a parameter server stop at once. The end of its input means that this process has ended.
 pub const LEAVE: &str = "leave";
 
-/// What the main thread is told.
+/// Messages to the main thread.
 pub enum Event {
     /// A child has printed a line.
     Line(usize, String),
@@ -31,11 +31,11 @@ pub enum Event {
 pub enum State {
     /// It has a process.
     Running(Child),
-    /// It ended as it should.
+    /// It ended successfully.
     Done,
-    /// It is started again at this time.
+    /// It will be restarted at this time.
     Waiting(Instant),
-    /// It ended, and the others go on without it.
+    /// It ended, and the others continue without it.
     Lost,
 }
 
@@ -43,26 +43,26 @@ pub enum State {
 pub struct Task {
     /// `ps` or `worker`.
     pub job: &'static str,
-    /// The number in the job.
+    /// The index in the job.
     pub index: u32,
     /// Its state.
     pub state: State,
     /// Whether the current process has been ready (a ps), or has done a step (a worker).
     pub has_progressed: bool,
-    /// Whether it has said that another start would fail the same way.
+    /// Whether it has reported that another start would fail the same way.
     pub is_final: bool,
-    /// How often it has ended in a row without any progress.
+    /// How many times in a row it has ended without progress.
     pub futile: u32,
     /// The last lines of its standard error.
     pub last_lines: VecDeque<String>,
     input: Option<ChildStdin>,
 }
 
-/// How many of a child's last lines are kept for when it fails.
+/// The number of a child's last lines that are kept, to be shown if it fails.
 const LAST_LINES: usize = 5;
 
 impl Task {
-    /// Makes a task without a process.
+    /// Returns a task without a process.
     pub fn new(job: &'static str, index: u32) -> Task {
         Task {
             job,
@@ -76,12 +76,12 @@ impl Task {
         }
     }
 
-    /// Returns the name that messages use.
+    /// Returns the name for messages.
     pub fn name(&self) -> String {
         format!("{} {}", self.job, self.index)
     }
 
-    /// Returns whether it initializes, saves and restores for all.
+    /// Returns whether it is the chief, which initializes, saves and restores for all.
     pub fn is_chief(&self) -> bool {
         self.job == "worker" && self.index == 0
     }
@@ -125,7 +125,7 @@ impl Task {
         self.last_lines.push_back(line);
     }
 
-    /// Waits for the process, whose outputs have ended; returns nothing when there is none.
+    /// Waits for the process, whose outputs have ended; returns `None` if there is none.
     pub fn wait(&mut self) -> Option<std::io::Result<ExitStatus>> {
         match &mut self.state {
             State::Running(child) => Some(child.wait()),
@@ -133,12 +133,12 @@ impl Task {
         }
     }
 
-    /// Tells a worker to leave, the chief after it has saved; a parameter server stops at once.
+    /// Tells a worker to leave (the chief saves before), or a parameter server to stop at once.
     pub fn leave(&mut self) {
         if let Some(mut input) = self.input.take()
             && self.job == "ps"
         {
-            // The write fails if it has ended already, which is fine.
+            // The write fails if the process has ended already, which is fine.
             let _ = writeln!(input, "{LEAVE}");
         }
     }
@@ -150,10 +150,10 @@ impl Task {
         }
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     pub fn kill(&mut self) {
         if let State::Running(child) = &mut self.state {
-            // One that has ended already can't be killed.
+            // A process that has ended already can't be killed.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -205,17 +205,17 @@ fn command(flags: &Flags, job: &str, index: u32, ps_hosts: &str, worker_hosts: &
             set(name, value);
         }
     }
-    // Every task shows the whole cluster, and the chief is there as long as there is training.
+    // Every task shows the whole cluster, and the chief runs as long as training does.
     if (job, index) == ("worker", 0) {
         command.args(flags.status.to_arguments());
     }
-    // Absolute names are not needed: the child works in the same directory.
+    // Relative names work: the child runs in the same directory.
     if let Some(files) = flags.listen.tls.files()? {
         command.envs(files.to_env());
     }
-    // Flags say which task it is.
+    // Flags name the task.
     command.env_remove("TF_CONFIG");
-    // The end of its input tells the child that this process has ended. In a group of its own it receives no signals from the
+    // The end of its input tells the child that this process has ended. In its own process group it receives no signals from the
     // terminal, which would stop parameter servers before the chief has saved.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     Ok(command)

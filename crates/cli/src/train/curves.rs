@@ -1,11 +1,11 @@
-//! [`Curves`]: what a worker draws of itself, beside the model's summaries: its loss, its rate of steps, and one step in detail.
+//! [`Curves`]: a worker's own events besides the model's summaries: its loss, its step rate, and one step in detail.
 
 use ferroflow::session::{RunMetadata, chrome_trace};
 use ferroflow::summary::FileWriter;
 use ferroflow::{Code, Result, Status};
 use std::time::Instant;
 
-/// Which of a worker's steps is recorded in detail: caches are warm by then.
+/// The number of the worker's step that is recorded in detail: caches are warm by then.
 const PROFILED: u64 = 10;
 
 /// The curves of one worker, in `worker-N` below the directory of the model.
@@ -20,7 +20,7 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Draws a point every so many steps; one of the worker's first steps is recorded if asked for.
+    /// Writes a point after `every` steps, and records one of the worker's first steps if requested.
     pub fn new(logdir: &str, task: u32, every: i64, is_profiled: bool) -> Curves {
         let logdir = logdir.trim_end_matches('/').to_owned();
         let directory = format!("{logdir}/worker-{task}");
@@ -40,7 +40,7 @@ impl Curves {
         self.is_profiled && self.count + 1 == PROFILED
     }
 
-    /// Takes what a step came to.
+    /// Records the results of a step.
     pub fn take(&mut self, step: i64, loss: f32, metadata: Option<&RunMetadata>) -> Result<()> {
         self.count += 1;
         if let Some(metadata) = metadata.filter(|_| self.is_profiled && self.count == PROFILED) {
@@ -64,7 +64,7 @@ impl Curves {
         writer.flush()
     }
 
-    /// Writes the record of a step for TensorBoard, beside its graph, and for trace viewers.
+    /// Writes the record of a step for TensorBoard, with its graph, and for trace viewers.
     fn profile(&self, step: i64, metadata: &RunMetadata) -> Result<()> {
         let writer = FileWriter::with_suffix(&self.logdir, ".profile")?;
         writer.add_run_metadata(metadata, &format!("step {step}"), step)?;
@@ -73,7 +73,7 @@ impl Curves {
         std::fs::write(&path, chrome_trace(metadata)).map_err(|error| Status::unknown(format!("{path}: {error}")))
     }
 
-    /// Makes the writer when there is something to write: by then the chief has the directory.
+    /// Creates the writer when there is something to write: by then the chief has locked the directory.
     fn writer(&mut self) -> Result<FileWriter> {
         if let Some(writer) = &self.writer {
             return Ok(writer.clone());
@@ -84,7 +84,7 @@ impl Curves {
     }
 }
 
-/// A file that may become no larger is out of range for the system; of a step, that code says that the input has ended.
+/// The system reports a file at its size limit as out of range. As the error of a step, that code would mean the end of the input.
 fn not_of_input(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => Status::resource_exhausted(status.message().to_owned()),

@@ -1,4 +1,4 @@
-//! The digits of MNIST, one by one: a network with one hidden layer, or convolutions.
+//! Single digits of MNIST: a network with one hidden layer, or convolutions.
 
 use super::flags::{Flags, ModelKind};
 use super::recipe::{Batches, Part, Recipe, Training};
@@ -17,13 +17,13 @@ use ops::array::{self, SliceIndex};
 use ops::{math, nn};
 use std::sync::Arc;
 
-/// How many digits are evaluated in one step.
+/// The number of digits that are evaluated in one step.
 const EVALUATED: i64 = 500;
 
-/// How many digits that were taken for others are shown.
+/// The most misclassified digits that are shown.
 const SHOWN: i64 = 10;
 
-/// Digits, and a model that tells them apart.
+/// Digits, and a model that classifies them.
 pub struct DigitsRecipe {
     digits: Mnist,
     batch_size: usize,
@@ -36,7 +36,7 @@ impl DigitsRecipe {
     }
 }
 
-/// Reads the digits of a directory, or those that come along.
+/// Reads the digits in a directory, or the bundled ones.
 pub fn read_digits(flags: &Flags) -> Result<Mnist> {
     match &flags.data_dir {
         Some(directory) => Mnist::from_dir(directory),
@@ -142,7 +142,7 @@ fn model(features: &Features, labels: Option<&Output>, mode: Mode, part: &Part) 
     Ok(spec)
 }
 
-/// The first few digits of an evaluation that were taken for others, as pictures.
+/// The first few misclassified digits of an evaluation, as images.
 fn misclassified(graph: &Graph, images: &Output, is_right: &Output) -> Result<Metric> {
     graph.name_scope("misclassified", |graph| {
         let size = IMAGE_SIZE as i64;

@@ -1,4 +1,4 @@
-//! [`Evaluations`]: the chief evaluates its checkpoints on a thread of its own, while training goes on.
+//! [`Evaluations`]: the chief evaluates its checkpoints on a separate thread, while training continues.
 
 use super::news::{Listener, News};
 use ferroflow::estimator::{Estimator, EvalOptions, Evaluation, InputFn};
@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// How many checkpoints may wait for their evaluation. Fewer than are kept: training waits before one is removed unseen.
+/// The most checkpoints that wait for evaluation. It is less than the number kept, so training waits rather than remove one that wasn't
+/// evaluated.
 const WAITING_MAX: usize = 2;
 
-/// Evaluations under way.
+/// Running evaluations.
 pub struct Evaluations(JoinHandle<Result<Option<Evaluation>>>);
 
 impl Evaluations {
-    /// Starts to wait for checkpoints, which the listener that is returned tells of; the first one is left out when the first values were
-    /// evaluated before. Nothing is evaluated any more once somebody wishes to leave.
+    /// Starts to wait for checkpoints, which the returned listener reports. The first one is skipped if the first values were evaluated
+    /// before. Nothing more is evaluated after a stop request.
     pub fn start(
         estimator: &Estimator,
         testing: InputFn,
@@ -60,7 +61,7 @@ fn evaluate_all(
     Ok(last)
 }
 
-/// Evaluates a model that was never trained, with its first values: where the curves begin. Returns whether it was one.
+/// Evaluates a model that was never trained, with its first values, at which the curves begin. Returns whether it was such a model.
 pub fn evaluate_untrained(estimator: &Estimator, testing: &InputFn, listener: &Listener) -> Result<bool> {
     match estimator.latest_checkpoint()? {
         Some(_) => Ok(false),
@@ -80,12 +81,12 @@ pub fn evaluate(estimator: &Estimator, testing: &InputFn, checkpoint_path: Optio
     estimator.evaluate(|graph: &Graph| testing(graph), EvalOptions { checkpoint_path, ..EvalOptions::default() })
 }
 
-/// Returns the loss for one element of the data.
+/// Returns the loss per element of the data.
 pub fn loss(evaluation: &Evaluation) -> Result<f64> {
     evaluation.get("average_loss").or_else(|_| evaluation.get("loss"))
 }
 
-/// Tells of checkpoints.
+/// Reports checkpoints to the evaluating thread.
 pub struct OnSave {
     directory: String,
     sender: SyncSender<String>,
@@ -95,18 +96,18 @@ pub struct OnSave {
 
 impl CheckpointSaverListener for OnSave {
     fn begin(&mut self, _graph: &Graph) -> Result<()> {
-        // This is called when nobody else has the directory.
+        // This is called when no other trainer has the directory.
         self.has_begun.store(true, Ordering::Release);
         Ok(())
     }
 
     fn after_save(&mut self, _session: &Session, step: i64) -> Result<bool> {
-        // The first values have been evaluated before; another worker may have done its first steps with them since.
+        // The first values were evaluated before; another worker may have trained with them since.
         if std::mem::take(&mut self.leave_out_next) || step == 0 {
             return Ok(false);
         }
         let Some(checkpoint) = latest_checkpoint(&self.directory)? else { return Ok(false) };
-        // An evaluation that has failed ends the training, and says why.
+        // A failed evaluation ends the training with its error.
         Ok(self.sender.send(checkpoint).is_err())
     }
 }

@@ -1,20 +1,20 @@
-//! The flags of `ferroflow train`: its own, and those of TensorFlow's training scripts, spelled as these spell them.
+//! The flags of `ferroflow train`: its own, and those of TensorFlow's training scripts, with the same spelling.
 
 use crate::Failure;
 use crate::listen::ListenFlags;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
-/// What is trained.
+/// The model to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModelKind {
     /// One hidden layer.
     Mlp,
     /// Two convolutions and a hidden layer.
     Cnn,
-    /// Convolutions and a bidirectional LSTM that read strips of digits, by CTC.
+    /// Convolutions and a bidirectional LSTM that read strips of digits, with CTC.
     Crnn,
-    /// A linear model beside a network, on census rows.
+    /// A linear model combined with a network, on census rows.
     #[value(name = "wide_deep")]
     WideDeep,
 }
@@ -24,32 +24,32 @@ pub enum ModelKind {
 pub enum StrategyKind {
     /// Parameter servers hold the variables.
     Ps,
-    /// Every worker has all variables, and all apply the mean of all gradients: there are no parameter servers.
+    /// Every worker has all variables, and all apply the mean of all gradients, without parameter servers.
     Allreduce,
 }
 
-/// What to train and how. With --job_name it is one task of a cluster of processes; without, it starts all tasks itself.
+/// What to train, and how. With --job_name, this process is one task of a cluster; without it, it starts all tasks itself.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// The data: digits, unless the model is wide_deep, which has census rows.
+    /// The data: census rows for wide_deep, otherwise digits.
     #[arg(default_value = "mnist", value_parser = ["mnist"])]
     pub what: String,
     /// How the workers train one model.
     #[arg(long, value_enum, default_value = "ps")]
     pub strategy: StrategyKind,
-    /// How many parameter servers to start; 1 if not given.
+    /// The number of parameter servers to start; the default is 1.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub ps: Option<u32>,
-    /// How many workers to start.
+    /// The number of workers to start.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub workers: u32,
-    /// With --strategy allreduce: the others go on when a worker is lost, as long as there are so many.
+    /// With --strategy allreduce: if a worker is lost, the others continue as long as at least this many are left.
     #[arg(long = "min_workers", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub min_workers: Option<u32>,
-    /// With --strategy allreduce: workers may come while others train, up to so many; further ones stand by.
+    /// With --strategy allreduce: workers may join while others train, up to this many; further ones stand by.
     #[arg(long = "max_workers", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub max_workers: Option<u32>,
-    /// Starts a process for every task instead of all tasks in this process.
+    /// Starts a process for every task, instead of running all tasks in this process.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false",
           default_missing_value = "true", value_parser = boolean)]
     pub processes: bool,
@@ -59,7 +59,7 @@ pub struct Flags {
     /// The job of this task: ps or worker.
     #[arg(long = "job_name", value_name = "JOB")]
     pub job_name: Option<String>,
-    /// The number of this task in its job; worker 0 is the chief.
+    /// The index of this task in its job; worker 0 is the chief.
     #[arg(long = "task_index", value_name = "INDEX")]
     pub task_index: Option<u32>,
     /// The parameter servers: host:port,host:port.
@@ -72,41 +72,41 @@ pub struct Flags {
     #[arg(long = "sync_replicas", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = boolean)]
     pub sync_replicas: Option<bool>,
-    /// The same as --sync_replicas, as other scripts call it: 1 or 0.
+    /// The same as --sync_replicas, under the name that other scripts use: 1 or 0.
     #[arg(long = "issync", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           value_parser = boolean)]
     pub issync: Option<bool>,
-    /// How many gradients are averaged; as many as there are workers if not given.
+    /// The number of gradients that are averaged; the default is the number of workers.
     #[arg(long = "replicas_to_aggregate", value_name = "COUNT", value_parser = clap::value_parser!(i32).range(1..=4096))]
     pub replicas_to_aggregate: Option<i32>,
-    /// Units of the hidden layer.
+    /// The units of the hidden layer.
     #[arg(long = "hidden_units", default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     pub hidden_units: i64,
-    /// Ends at this global step.
+    /// Ends training at this global step.
     #[arg(long = "train_steps", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
     pub train_steps: Option<i64>,
-    /// How many digits, strips of digits or rows a batch has.
+    /// The number of digits, strips of digits or rows in a batch.
     #[arg(long = "batch_size", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub batch_size: u64,
     /// The learning rate.
     #[arg(long = "learning_rate", value_name = "RATE")]
     pub learning_rate: Option<f64>,
-    /// A directory with the full MNIST set as idx files, gzipped or not, or with adult.csv for wide_deep; without it, what comes along.
+    /// A directory with the full MNIST set as idx files, gzipped or not, or with adult.csv for wide_deep; the default is the bundled data.
     #[arg(long = "data_dir", value_name = "DIR")]
     pub data_dir: Option<String>,
-    /// A directory for checkpoints and events: training goes on from the latest checkpoint there.
+    /// A directory for checkpoints and events; training resumes from its latest checkpoint.
     #[arg(long, value_name = "DIR")]
     pub logdir: Option<String>,
-    /// How often checkpoints are saved and evaluated; ten times in a short training, and every 30 seconds in a long one, if not given.
+    /// The interval at which checkpoints are saved and evaluated. The default is ten times in a short training, every 30 s in a long one.
     #[arg(long = "save_checkpoint_secs", value_name = "SECONDS", conflicts_with = "eval_every")]
     pub save_checkpoint_secs: Option<f64>,
-    /// Saves a checkpoint and evaluates it after every so many steps.
+    /// Saves and evaluates a checkpoint whenever this many steps were done.
     #[arg(long = "eval_every", value_name = "STEPS", value_parser = clap::value_parser!(i64).range(1..))]
     pub eval_every: Option<i64>,
     /// Exports the model as a SavedModel below this directory at the end.
     #[arg(long, value_name = "DIR")]
     pub export: Option<String>,
-    /// Uses the server that runs at this worker's address already, instead of starting one.
+    /// Uses the server that already runs at this worker's address, instead of starting one.
     #[arg(long = "existing_servers", value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value = "false", default_missing_value = "true", value_parser = boolean)]
     pub existing_servers: bool,
@@ -139,19 +139,19 @@ impl Flags {
         self.strategy == StrategyKind::Allreduce
     }
 
-    /// Returns how many parameter servers to start.
+    /// Returns the number of parameter servers to start.
     pub fn num_ps(&self) -> u32 {
         if self.is_all_reduce() { 0 } else { self.ps.unwrap_or(1) }
     }
 
-    /// Returns how few and how many of so many workers may train, if their number may change.
+    /// Returns the bounds of the number of workers, of which there are `workers`, if it may change.
     pub fn bounds(&self, workers: u32) -> Option<(usize, usize)> {
         let is_elastic = self.min_workers.is_some() || self.max_workers.is_some();
         let (min, max) = (self.min_workers.unwrap_or(1), self.max_workers.unwrap_or(workers));
         is_elastic.then_some((min as usize, max as usize))
     }
 
-    /// Fails for flags that the strategy has no use for.
+    /// Returns an error for flags that the strategy doesn't use.
     pub fn check_strategy(&self) -> Result<(), Failure> {
         let of_ps = [
             ("--ps", self.ps.is_some()),
@@ -201,7 +201,7 @@ impl Flags {
         self.is_sync() || self.is_all_reduce()
     }
 
-    /// Returns the step at which training ends; by default soon enough for a minute.
+    /// Returns the step at which training ends; with the default, training takes less than a minute.
     pub fn last_step(&self) -> i64 {
         self.train_steps.unwrap_or(match (self.model, self.is_averaged()) {
             (ModelKind::Mlp, false) => 3000,
@@ -228,10 +228,10 @@ impl Flags {
     }
 }
 
-/// The boolean flags, which may be negated.
+/// The boolean flags, which can be negated.
 const BOOLEANS: &[&str] = &["sync_replicas", "issync", "existing_servers", "download_only", "processes"];
 
-/// Takes booleans as absl does.
+/// Parses booleans as absl does.
 fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "t" | "1" | "yes" | "y" => Ok(true),
@@ -240,8 +240,8 @@ fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Returns the arguments of `train` as this program spells them: people write `-` and `_`, one dash and two, and
-/// `--noflag` for `--flag=false`.
+/// Returns the arguments of `train` in this program's spelling: users write `-` or `_`, one dash or two, and `--noflag` for
+/// `--flag=false`.
 pub fn spelled(arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_none_or(|command| command != "train") {
         return arguments;

@@ -1,5 +1,5 @@
-//! `ferroflow train`: trains an estimator on a cluster inside this process, on one of processes that it starts, or as one task of a
-//! cluster.
+//! `ferroflow train`: trains an estimator on a cluster within this process, on a cluster of processes that it starts, or as one task of
+//! a cluster.
 
 mod child;
 mod curves;
@@ -39,10 +39,10 @@ use worker::{Trained, Worker};
 pub fn run(flags: &Flags) -> Result<(), Failure> {
     flags.check_strategy()?;
     let place = Place::find(flags)?.filter(|_| !flags.download_only);
-    // An evaluator's lines are those of the library; all others have their own.
+    // An evaluator prints the library's lines; all others print their own.
     let usual = match &place {
         Some(place) if place.job == EVALUATOR => "warn,ferroflow=info",
-        // Within this process, workers wait for the chief no longer than it takes to initialize the variables.
+        // Within this process, workers wait for the chief only while it initializes the variables.
         None if !flags.processes => {
             "warn,ferroflow=info,ferroflow::estimator=warn,ferroflow::train::session_manager=warn"
         }
@@ -69,7 +69,7 @@ fn tell_of_gpus(flags: &Flags) {
     }
 }
 
-/// What the main thread is told.
+/// Messages to the main thread.
 enum Report {
     News(News),
     Done(u32, Result<Option<Trained>>),
@@ -134,7 +134,7 @@ fn run_embedded(flags: &Flags, recipe: &Arc<dyn Recipe>) -> Result<(), Failure> 
 }
 
 fn start_embedded(flags: &Flags) -> Result<(ClusterSpec, EmbeddedCluster)> {
-    // The addresses only name the tasks: nothing listens.
+    // The addresses only name the tasks: nothing listens on them.
     let addresses = |job: &str, count: u32| (0..count).map(|task| format!("{job}{task}:1")).collect::<Vec<_>>();
     let spec = match flags.num_ps() {
         0 => ClusterSpec::new(),
@@ -162,7 +162,7 @@ fn conclude(progress: &Progress, trained: &Trained, flags: &Flags) {
     print_figures(trained);
 }
 
-/// Prints what the last evaluation found; the accuracy is last.
+/// Prints the results of the last evaluation; the accuracy is last.
 fn print_figures(trained: &Trained) {
     crate::say!("test loss {:.4}", trained.loss);
     if let Some(auc) = trained.auc {
@@ -171,7 +171,7 @@ fn print_figures(trained: &Trained) {
     crate::say!("test accuracy {:.1} %", 100.0 * trained.accuracy);
 }
 
-/// Returns a stop request of its own that follows the common one, since each worker also ends its own.
+/// Returns a worker's own stop request, which follows the common one. A worker that ends sets only its own.
 fn stop_of(common: &Coordinator) -> Result<Coordinator, Failure> {
     let own = Coordinator::new();
     let (wish, follower) = (common.clone(), own.clone());

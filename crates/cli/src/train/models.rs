@@ -1,4 +1,4 @@
-//! The models of `ferroflow train`, by the flag that asks for them.
+//! The models of `ferroflow train`, by the flag that selects them.
 
 use super::digits::DigitsRecipe;
 use super::flags::{Flags, ModelKind};
@@ -8,7 +8,7 @@ use super::wide_deep::CensusRecipe;
 use crate::Failure;
 use std::sync::Arc;
 
-/// Reads the data, and returns the recipe of the model that is asked for.
+/// Reads the data, and returns the recipe of the selected model.
 pub fn read(flags: &Flags) -> Result<Arc<dyn Recipe>, Failure> {
     if flags.model == ModelKind::WideDeep && flags.is_sync() {
         return Err(Failure::new("--sync_replicas goes with mlp, cnn and crnn: wide_deep has two optimizers"));

@@ -1,14 +1,14 @@
-//! What a worker says while it trains.
+//! The reports of a worker while it trains.
 
 use super::progress::Steps;
 use std::sync::Arc;
 
-/// Receives what a worker says.
+/// Receives a worker's reports.
 pub type Listener = Arc<dyn Fn(News) + Send + Sync>;
 
-/// What a worker says while it works.
+/// A report of a worker.
 pub enum News {
-    /// Steps that it has done.
+    /// The steps that it has done.
     Steps(Steps),
     /// A line for people.
     Line(String),

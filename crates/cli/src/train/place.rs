@@ -1,4 +1,4 @@
-//! Which task of which cluster `ferroflow train` is: what flags say, or else what `TF_CONFIG` says.
+//! The task of a cluster that `ferroflow train` is, from flags or else from `TF_CONFIG`.
 
 use super::flags::Flags;
 use crate::Failure;
@@ -14,12 +14,12 @@ pub struct Place {
     pub cluster: ClusterSpec,
     /// The job: `ps`, `worker`, `chief`, `master` or `evaluator`.
     pub job: String,
-    /// The number in the job.
+    /// The index in the job.
     pub index: u32,
 }
 
 impl Place {
-    /// Returns the place, or nothing when this process starts all tasks itself. Says what of `TF_CONFIG` is used.
+    /// Returns the place, or `None` if this process starts all tasks itself. Logs which parts of `TF_CONFIG` are used.
     pub fn find(flags: &Flags) -> Result<Option<Place>, Failure> {
         Place::of(flags, crate::server::tf_config()?.as_deref(), |line| crate::say!("{line}"))
     }
@@ -59,18 +59,18 @@ impl Place {
         Ok(Some(place))
     }
 
-    /// Returns the number among the workers: the chief is 0.
+    /// Returns the index among the workers: the chief is 0.
     pub fn number(&self) -> u32 {
         if self.job == "worker" { self.chiefs() + self.index } else { self.index }
     }
 
-    /// Returns how many workers there are, the chief among them. One that knows only itself counts those before it.
+    /// Returns the number of workers, including the chief. A worker that knows only itself counts those before it.
     pub fn workers(&self) -> u32 {
         let last = self.cluster.tasks().filter(|&(job, ..)| job == "worker").map(|(_, index, _)| index + 1).max();
         self.chiefs() + last.unwrap_or(0)
     }
 
-    /// Returns how many parameter servers there are.
+    /// Returns the number of parameter servers.
     pub fn parameter_servers(&self) -> u32 {
         self.cluster.num_tasks("ps") as u32
     }

@@ -1,5 +1,5 @@
-//! A cluster of processes on this machine: this process starts one for every task, shows how they get on, starts those again
-//! that are lost, and passes Ctrl-C on: workers leave, the chief saves, parameter servers are last.
+//! A cluster of processes on this machine: this process starts one for every task, shows their progress, restarts lost ones, and
+//! handles Ctrl-C: workers leave, then the chief saves, and parameter servers stop last.
 
 use super::child::{Event, State, Task};
 use super::progress::{Progress, Steps, Whose};
@@ -20,7 +20,7 @@ pub fn run(flags: &Flags, recipe: &dyn Recipe) -> Result<(), Failure> {
     crate::say!("{}; {ps} ps and {} worker(s), each a process", describe(recipe), flags.workers);
     let (events, incoming) = channel();
     listen_for_signals(&events)?;
-    // Further workers may join those that are started here.
+    // Further workers may join those started here.
     let all = flags.workers.max(flags.max_workers.unwrap_or(0));
     let addresses = free_addresses((ps + all) as usize)?;
     let (ps_hosts, worker_hosts) = addresses.split_at(ps as usize);
@@ -59,37 +59,37 @@ pub fn run(flags: &Flags, recipe: &dyn Recipe) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How it ended.
+/// How the training ended.
 enum Outcome {
     Trained(Trained),
-    /// At the second Ctrl-C.
+    /// At the second Ctrl-C, without saving.
     Abandoned,
 }
 
-/// What all are about.
+/// The stage of the training.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
     Training,
-    /// Workers other than the chief leave, until then.
+    /// The workers other than the chief have until this deadline to leave.
     WorkersLeave(Instant),
     /// The chief saves and leaves.
     ChiefLeaves,
-    /// The chief is done; the other workers may take until then, when they are told to leave, and killed the next time.
+    /// The chief is done; the other workers have until this deadline, when they are told to leave, or killed if they were told already.
     Ending {
         until: Instant,
         is_told: bool,
     },
-    /// Parameter servers stop, until then.
+    /// The parameter servers have until this deadline to stop.
     ServersStop(Instant),
 }
 
-/// How long the workers may take to leave before the chief saves. What they do afterwards is lost.
+/// How long the workers may take to leave before the chief saves. Their later steps are lost.
 const WORKERS_LEAVE: Duration = Duration::from_secs(5);
 
-/// How long the other tasks may take when the chief is done.
+/// How long the other tasks may continue when the chief is done.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// The tasks, which end with this.
+/// The tasks, whose processes end when this is dropped.
 struct Job<'a> {
     flags: &'a Flags,
     ps_hosts: String,
@@ -122,7 +122,7 @@ impl Job<'_> {
                 Ok(Event::Interrupt) => match self.stage {
                     Stage::Training => self.interrupt(),
                     Stage::WorkersLeave(_) | Stage::ChiefLeaves => return Ok(Outcome::Abandoned),
-                    // What there is to save is saved.
+                    // Everything is saved.
                     Stage::Ending { .. } | Stage::ServersStop(_) => self.tasks.iter_mut().for_each(Task::kill),
                 },
                 Ok(Event::Suspend) => self.suspend(),
@@ -170,7 +170,7 @@ impl Job<'_> {
             task.has_progressed = true;
             self.progress.take(steps);
         } else if let Some(done) = from_line(line) {
-            // Somebody has told the chief alone, and it has saved: the rest would go on for nothing.
+            // Only the chief was told to leave, and it has saved: further steps of the others would be lost.
             if done.is_interrupted && self.stage == Stage::Training {
                 self.interrupt();
             }
@@ -186,21 +186,21 @@ impl Job<'_> {
 
     fn hear_complaint(&mut self, number: usize, line: String) {
         let task = &mut self.tasks[number];
-        // What it failed with is told when it is known what becomes of it.
+        // Its error is printed when it is decided what becomes of the task.
         if !line.starts_with("ferroflow: ") {
             self.progress.complain(&line);
         }
         task.remember(line);
     }
 
-    /// Decides what becomes of a task whose process has ended.
+    /// Decides what to do about a task whose process has ended.
     fn ended(&mut self, number: usize) -> Result<(), Failure> {
         let task = &mut self.tasks[number];
         let Some(status) = task.wait() else { return Ok(()) };
         let status = status.map_err(|error| Failure::new(format!("{} can't be waited for: {error}", task.name())))?;
         task.state = State::Done;
         let (name, end) = (task.name(), describe_end(status));
-        // A parameter server ends when it is told to, which isn't so while there is training.
+        // A parameter server ends when it is told to, which doesn't happen during training.
         if status.success() && (task.job == "worker" || self.stage != Stage::Training) {
             return Ok(());
         }
@@ -233,7 +233,7 @@ impl Job<'_> {
             self.progress.say("there is no checkpoint to go on from without --logdir: training begins again");
         }
         task.state = State::Waiting(Instant::now() + pause(futile));
-        // Those that had reached the last step are needed again, when the others go back to a checkpoint.
+        // Workers that had reached the last step are needed again when the others go back to a checkpoint.
         if task.job == "ps" || task.is_chief() {
             let done = self.tasks.iter_mut().filter(|task| task.job == "worker" && matches!(task.state, State::Done));
             done.for_each(|task| task.state = State::Waiting(Instant::now()));
@@ -241,7 +241,7 @@ impl Job<'_> {
         self.start_those_due()
     }
 
-    /// Goes on without a worker where that is possible, and fails otherwise.
+    /// Continues without a worker if that is possible, and fails otherwise.
     fn give_up(&mut self, number: usize, what: &str) -> Result<(), Failure> {
         let task = &mut self.tasks[number];
         let why = last_words(task);
@@ -255,14 +255,14 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Begins to leave.
+    /// Starts to end the training.
     fn interrupt(&mut self) {
         self.progress.complain("saving and leaving; press Ctrl-C again to end at once");
         for task in &mut self.tasks {
             if matches!(task.state, State::Waiting(_)) {
                 task.state = State::Lost;
             }
-            // By all-reduce the chief needs the others for the step that it is in.
+            // With all-reduce, the chief needs the others to finish its current step.
             if task.job == "worker" && task.is_chief() == self.flags.is_all_reduce() {
                 task.leave();
             }
@@ -273,7 +273,7 @@ impl Job<'_> {
         };
     }
 
-    /// Goes to the next stage when this one is over.
+    /// Enters the next stage when this one is over.
     fn advance(&mut self) {
         let now = Instant::now();
         let is_needed = |task: &Task| matches!(task.state, State::Running(_) | State::Waiting(_));
@@ -312,22 +312,22 @@ impl Job<'_> {
         }
     }
 
-    /// Stops everything until this process is continued, as if all were in the terminal's group.
+    /// Stops all processes until this one is continued, as if all were in the terminal's process group.
     fn suspend(&mut self) {
         self.tasks.iter().for_each(|task| task.signal(Signal::STOP));
-        // Returns when this process is continued.
+        // This returns when the process is continued.
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
         self.tasks.iter().for_each(|task| task.signal(Signal::CONT));
     }
 }
 
-/// Returns the last thing that a task complained of, to be put behind what happened to it.
+/// Returns the last error line of a task, to be appended to the message about its end.
 fn last_words(task: &Task) -> String {
     let failure = task.last_lines.iter().rev().find_map(|line| line.strip_prefix("ferroflow: "));
     failure.map_or_else(String::new, |failure| format!(": {failure}"))
 }
 
-/// Has signals told to the main thread.
+/// Forwards signals to the main thread.
 fn listen_for_signals(events: &Sender<Event>) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = ferroflow::session::runtime()?;

@@ -1,15 +1,15 @@
-//! How training goes, for people: a bar on a terminal, plain lines elsewhere.
+//! Shows the progress of training: a bar on a terminal, plain lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What a worker has to say of its latest steps.
+/// A worker's report on its latest steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
     /// The worker.
     pub task: u32,
-    /// How many steps it has done since it last said something.
+    /// The number of steps since its last report.
     pub count: u64,
     /// The global step.
     pub step: i64,
@@ -18,12 +18,12 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// The line for a parent process.
+    /// Returns the line for a parent process.
     pub fn to_line(self) -> String {
         format!("@steps {} {} {} {}", self.task, self.count, self.step, self.loss)
     }
 
-    /// Reads the line of a child process.
+    /// Parses the line of a child process.
     pub fn from_line(line: &str) -> Option<Steps> {
         let mut words = line.strip_prefix("@steps ")?.split(' ');
         let steps = Steps {
@@ -36,10 +36,10 @@ impl Steps {
     }
 }
 
-/// Shows how it goes.
+/// Shows the progress of training.
 pub struct Progress {
     start: Instant,
-    /// When the last steps were told of.
+    /// The time of the last report.
     last_at: Option<Instant>,
     first_step: Option<i64>,
     last_step: i64,
@@ -49,32 +49,32 @@ pub struct Progress {
     bar: Option<ProgressBar>,
 }
 
-/// Whose steps are told of.
+/// The workers whose steps are reported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Whose {
-    /// Those of every worker.
+    /// All workers.
     All,
-    /// Those of one worker of a cluster; a global step takes so many gradients.
+    /// One worker of a cluster.
     One {
         /// The worker.
         task: u32,
-        /// How many gradients a global step takes.
+        /// The number of gradients of a global step.
         gradients: u64,
     },
 }
 
-/// What the bar looks like: as wide as the terminal. It ends with the cursor three columns before the edge, where a terminal shows the ^C
-/// that is pressed: at the edge the line would wrap, and a part of the bar stay behind.
+/// The bar, almost as wide as the terminal. The cursor is three columns before the edge, which leaves room for the ^C that a terminal
+/// prints; at the edge the line would wrap, and a part of the bar would stay on the screen.
 const STYLE: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}, {eta} left]   \u{1b}[3D";
 
-/// The same when nothing is left to wait for.
+/// The bar at the end of training, without a remaining time.
 const STYLE_ENDED: &str = "{wide_bar} {pos}/{len} {msg} [{elapsed}]";
 
-/// How often a line is printed where there is no terminal.
+/// The interval of lines if there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Progress {
-    /// Starts to show the way to a global step.
+    /// Starts to show the progress to a global step.
     pub fn new(last_step: i64, workers: u32, whose: Whose) -> Progress {
         let bar = std::io::stdout().is_terminal().then(|| {
             let length = u64::try_from(last_step).unwrap_or(0);
@@ -94,7 +94,7 @@ impl Progress {
         }
     }
 
-    /// Takes what a worker says.
+    /// Shows a worker's report.
     pub fn take(&mut self, steps: Steps) {
         let first = *self.first_step.get_or_insert(steps.step.saturating_sub(steps.count as i64).max(0));
         self.last_at = Some(Instant::now());
@@ -121,7 +121,7 @@ impl Progress {
         }
     }
 
-    /// Says how much of the work each worker has done, when so many global steps were.
+    /// Returns each worker's share of the given number of global steps.
     fn shares(&self, done: i64) -> String {
         let percent = |part: u64, whole: u64| 100.0 * (part as f64 / whole.max(1) as f64).min(1.0);
         match self.whose {
@@ -139,7 +139,7 @@ impl Progress {
         }
     }
 
-    /// Says something without disturbing the bar.
+    /// Prints a line without disturbing the bar.
     pub fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
@@ -150,16 +150,16 @@ impl Progress {
         }
     }
 
-    /// Says something on standard error without disturbing the bar.
+    /// Prints a line to standard error without disturbing the bar.
     pub fn complain(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            // A reader that has left must not end the training.
+            // A closed pipe must not end the training.
             None => drop(writeln!(std::io::stderr(), "{line}")),
         }
     }
 
-    /// Ends the bar, where it is, since training may have been interrupted, or at the step that it has reached.
+    /// Ends the bar at the step that training has reached, or where it is, since training may have been interrupted.
     pub fn finish(&self, reached: Option<i64>) {
         if let Some(bar) = &self.bar {
             bar.set_style(style(STYLE_ENDED));
@@ -171,7 +171,7 @@ impl Progress {
         }
     }
 
-    /// Returns how many of the steps up to a global step were done since the start: earlier runs may have done the others.
+    /// Returns the number of steps up to a global step that were done since the start: earlier runs may have done the others.
     pub fn done_until(&self, step: i64) -> i64 {
         self.first_step.map_or(0, |first| step.saturating_sub(first).max(0))
     }

@@ -1,4 +1,4 @@
-//! [`Recipe`]: what is trained, and on what. Each model has one; the rest of `ferroflow train` is the same for all.
+//! [`Recipe`]: a model and its data. The rest of `ferroflow train` is the same for all models.
 
 use super::flags::Flags;
 use ferroflow::estimator::{Estimator, InputFn, RunConfig, ServingInputFn};
@@ -12,49 +12,49 @@ use std::sync::Arc;
 
 /// A model and its data.
 pub trait Recipe: Send + Sync {
-    /// Returns what the data is made of, how much there is to train on, and how much to test on.
+    /// Returns the name of the data's elements, and the numbers of those for training and for testing.
     fn data(&self) -> (&'static str, usize, usize);
 
-    /// Makes the estimator of a task.
+    /// Returns the estimator of a task.
     fn estimator(&self, part: &Part, config: RunConfig) -> Result<Estimator>;
 
-    /// Returns what a worker trains on.
+    /// Returns the training data of a worker.
     fn training(&self, task: u32) -> Training;
 
-    /// Returns what checkpoints are evaluated on.
+    /// Returns the input of evaluations.
     fn testing(&self) -> Result<InputFn>;
 
     /// Returns the input of the exported model.
     fn serving(&self) -> ServingInputFn;
 }
 
-/// Says what there is to train and to test on.
+/// Describes the data for training and testing.
 pub fn describe(recipe: &dyn Recipe) -> String {
     let (what, train, test) = recipe.data();
     format!("{train} {what} to train on, {test} to test on")
 }
 
-/// What a task's model is built for.
+/// The role of a task, for which its model is built.
 #[derive(Clone)]
 pub struct Part {
     /// The flags.
     pub flags: Flags,
     /// Whether it is the chief.
     pub is_chief: bool,
-    /// How many workers there are, the chief among them.
+    /// The number of workers, including the chief.
     pub workers: u32,
     /// The saver that the model is trained with, once it is built.
     pub saver: Arc<Mutex<Option<Arc<Saver>>>>,
 }
 
 impl Part {
-    /// Returns the part of a task that only evaluates.
+    /// Returns the role of a task that only evaluates.
     pub fn of_evaluator(flags: &Flags) -> Part {
         Part { flags: flags.clone(), is_chief: false, workers: 1, saver: Arc::default() }
     }
 
-    /// Adds what minimizes a loss, and the hook that synchronous training needs. Keeps a saver that writes where the chief is, whatever
-    /// machines the variables are on.
+    /// Adds the operation that minimizes a loss, and the hook that synchronous training needs. Keeps a saver that writes on the chief's
+    /// machine, whatever machines the variables are on.
     pub fn minimize<O: Optimizer>(&self, loss: &Output, optimizer: O) -> Result<(Operation, Option<SyncReplicasHook>)> {
         let graph = loss.graph();
         let step = get_global_step(graph)?;
@@ -63,7 +63,7 @@ impl Part {
             let needed = self.flags.replicas_to_aggregate.unwrap_or(all);
             let sync = WithHistograms(SyncReplicasOptimizer::new(optimizer, needed, Some(all))?);
             let train = sync.minimize(loss, step.as_ref())?;
-            // No more tokens than it takes to begin: with spare ones, some workers could go on without the others.
+            // Only as many tokens as are needed to begin: with spare ones, some workers could continue without the others.
             let tokens = (needed - all).max(0);
             (train, Some(sync.0.make_session_run_hook(self.is_chief, Some(tokens))?))
         } else {
@@ -74,27 +74,27 @@ impl Part {
     }
 }
 
-/// What a worker trains on: an input, and batches for it unless it is a dataset, which has its own.
+/// The training data of a worker: an input, and batches to feed unless the input is a dataset.
 pub struct Training {
     /// The input.
     pub input: InputFn,
-    /// What is fed in every step.
+    /// The batches that are fed, one in each step.
     pub batches: Option<Box<dyn Batches>>,
 }
 
 /// Batches to feed.
 pub trait Batches: Send {
-    /// Returns the names of the placeholders that a batch is for.
+    /// Returns the names of the placeholders that are fed.
     fn placeholders(&self) -> &'static [&'static str];
 
-    /// Begins anew at a global step: a worker that comes back shouldn't see the data in the order in which it has seen it before.
+    /// Starts again at a global step: a restarted worker shouldn't see the data in the same order as before.
     fn start_at(&mut self, step: i64);
 
     /// Returns the next batch: a tensor for each placeholder.
     fn next(&mut self) -> Result<Vec<Tensor>>;
 }
 
-/// An optimizer that has the weights and their gradients drawn as histograms.
+/// An optimizer that adds histograms of the weights and their gradients.
 pub struct WithHistograms<O>(pub O);
 
 impl<O: Optimizer> Optimizer for WithHistograms<O> {

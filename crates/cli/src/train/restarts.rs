@@ -1,4 +1,4 @@
-//! How often the tasks of `train --processes` are started again, and when.
+//! How often the tasks of `train --processes` are restarted, and when.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 /// The most restarts of all tasks together within [`PERIOD`].
 pub const RESTARTS_MAX: usize = 10;
 
-/// The time in which restarts are counted.
+/// The period in which restarts are counted.
 pub const PERIOD: Duration = Duration::from_secs(3600);
 
-/// So many ends in a row without any progress say that another start won't help.
+/// The number of ends in a row without progress after which another start won't help.
 pub const FUTILE_MAX: u32 = 3;
 
 /// Counts restarts.
@@ -19,7 +19,7 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// Counts one more; returns the how manieth it is within the last hour, or `None` when it is one too many.
+    /// Counts a restart. Returns its number within the last hour, or `None` if it is one too many.
     pub fn count(&mut self, now: Instant) -> Option<usize> {
         while self.at.front().is_some_and(|&at| now.saturating_duration_since(at) >= PERIOD) {
             self.at.pop_front();
@@ -32,11 +32,11 @@ impl Restarts {
     }
 }
 
-/// Returns how long to wait before a task is started that has ended so often in a row without any progress.
+/// Returns the delay before the restart of a task that has ended this many times in a row without progress.
 pub fn pause(futile: u32) -> Duration {
     match futile {
         0 => Duration::ZERO,
-        // What was in its way may pass, such as a port that another program has for a moment.
+        // The cause may pass, such as a port that another program uses for a moment.
         _ => Duration::from_secs(1 << futile.saturating_sub(1).min(5)),
     }
 }

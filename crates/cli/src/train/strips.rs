@@ -21,13 +21,13 @@ use ops::ctc::{ctc_greedy_decoder, ctc_loss};
 use ops::math;
 use std::sync::Arc;
 
-/// How many digits a strip has.
+/// The number of digits in a strip.
 const DIGITS: usize = 3;
 
-/// How many columns the recurrent layers see: a quarter of the pixels.
+/// The number of columns for the recurrent layers: a quarter of the pixels.
 const COLUMNS: i64 = (IMAGE_SIZE / 4 * DIGITS) as i64;
 
-/// How many strips are evaluated in one step.
+/// The number of strips that are evaluated in one step.
 const EVALUATED: i64 = 100;
 
 /// The height, the width and the channels of a strip.
@@ -84,7 +84,7 @@ impl Recipe for StripsRecipe {
     }
 }
 
-/// Puts digits beside each other; returns the strips, and the numbers on them.
+/// Joins digits to strips; returns the strips, and the numbers on them.
 fn strips(images: &Tensor, labels: &Tensor) -> Result<(Tensor, Tensor)> {
     let (pixels, ones) = (images.as_slice::<f32>()?, labels.as_slice::<f32>()?);
     let count = pixels.len() / (IMAGE_PIXELS * DIGITS);

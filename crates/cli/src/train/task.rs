@@ -30,7 +30,7 @@ pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
         "ps" => serve(config(flags, &place)?, flags, place.index, place.workers()),
         EVALUATOR => evaluate(flags, place),
         _ if flags.existing_servers => {
-            // Only workers need the data, which is most of what a small task would hold.
+            // Only workers need the data, which would be most of a small task's memory.
             let recipe = models::read(flags)?;
             let address = place.cluster.task_address(&place.job, place.index)?;
             work(flags, &place, Target::Address(format!("grpc://{address}")), None, recipe).map(drop)
@@ -44,7 +44,7 @@ pub fn run(flags: &Flags, place: Place) -> Result<(), Failure> {
             announce(job, place.index, server.address());
             let mut worked = work(flags, &place, Target::from(&*server), Some(server.status()), recipe);
             if flags.is_all_reduce() && matches!(worked, Ok(Ended::Trained)) {
-                // The others may still read what this one gave to the last step.
+                // The others may still read this worker's tensors of the last step.
                 let left = done::leave_together(&server, &place.cluster, &place.job, place.index);
                 worked = left.map(|()| Ended::Trained).map_err(Failure::from);
             }
@@ -102,7 +102,7 @@ fn announce(job: &str, index: u32, address: &str) {
 fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Result<(), Failure> {
     let (runtime, has_parent, allowed_users) = (runtime()?, flags.reports, config.allowed_users.clone());
     let (parent_says, parent) = tokio::sync::oneshot::channel();
-    // Without a parent nothing is sent, and the channel stays open.
+    // Without a parent, nothing is sent, and the channel stays open.
     let _unused = if has_parent {
         watch_the_parent(move |told| drop(parent_says.send(told)))?;
         None
@@ -111,7 +111,7 @@ fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Resul
     };
     let server = Arc::new(Server::start(config, ops::registry(), runtime.clone())?);
     flags.status.serve(vec![server.status()], allowed_users, &runtime)?;
-    // Before anybody knows that it is here, so that no signal finds it unprepared.
+    // Before anybody knows of this server, so that it handles every signal.
     let guard = runtime.enter();
     let mut signals = Signals::new()?;
     drop(guard);
@@ -124,7 +124,7 @@ fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Resul
             ended = &mut over, if !has_parent => ended.unwrap_or(Ok(())),
             told = parent => match told {
                 Ok(Told::Leave) => Ok(()),
-                // The workers notice, too, that the parent has ended.
+                // The workers also notice that the parent has ended.
                 _ => stay(&server, index, "the process that started this one is gone", STAYING, &mut over, &mut signals).await,
             },
             () = status.told_to_stop() => stay(&server, index, "`ferroflow stop`", STAYING, &mut over, &mut signals).await,
@@ -136,14 +136,14 @@ fn serve(config: ServerConfig, flags: &Flags, index: u32, workers: u32) -> Resul
     ended.map_err(Failure::from)
 }
 
-/// How long a parameter server stays for workers with sessions after Ctrl-C, or after the parent has ended: the chief
-/// has to save. A second Ctrl-C stops it at once.
+/// How long a parameter server continues to serve workers with sessions after Ctrl-C, or after the parent has ended: the chief has to
+/// save. A second Ctrl-C stops it at once.
 const STAYING: Duration = Duration::from_secs(60);
 
 /// The same for SIGTERM, which cluster managers follow with SIGKILL after half a minute.
 const STAYING_TERMINATED: Duration = Duration::from_secs(20);
 
-/// How often a stopping server checks whether workers still have sessions.
+/// The interval at which a stopping server checks whether workers still have sessions.
 const LOOKING: Duration = Duration::from_millis(20);
 
 /// Waits, for a bounded time or until the next signal, until no worker has a session or all have reported that they are done.
@@ -197,7 +197,7 @@ impl Signals {
         Ok(Signals { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next one; returns its name and how long to stay for those who have sessions.
+    /// Waits for the next signal; returns its name, and how long to serve workers that have sessions.
     async fn next(&mut self) -> (&'static str, Duration) {
         tokio::select! {
             _ = self.interrupt.recv() => ("interrupted", STAYING),
@@ -209,11 +209,11 @@ impl Signals {
     }
 }
 
-/// Why a worker has ended without a failure.
+/// Why a worker has ended successfully.
 enum Ended {
-    /// It has done its part.
+    /// It has finished its work.
     Trained,
-    /// Somebody told it to leave, or the chief is done.
+    /// It was asked to stop, or the chief is done.
     Told,
 }
 
@@ -289,7 +289,7 @@ fn work(
     Ok(if wish.should_stop() { Ended::Told } else { Ended::Trained })
 }
 
-/// Has a worker leave when the chief is done. One that stands by would wait for ever to take part.
+/// Makes a worker leave when the chief is done. A worker that stands by would otherwise wait forever.
 fn end_with_the_chief(place: &Place, target: &Target, stop: &Coordinator) -> Result<(), Failure> {
     let Some((job, index)) = place.cluster.chief() else { return Ok(()) };
     let (chief, own) = (format!("/job:{job}/task:{index}"), place.device());
@@ -307,14 +307,14 @@ fn end_with_the_chief(place: &Place, target: &Target, stop: &Coordinator) -> Res
     spawned.map(drop).map_err(|error| Failure::new(format!("no thread to watch the chief: {error}")))
 }
 
-/// How long to wait before a chief is asked again that can't be reached.
+/// The delay before an unreachable chief is asked again.
 const WATCHING_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a parent process wants.
+/// A request of the parent process.
 enum Told {
     /// This process should stop.
     Leave,
-    /// Nothing more: it has ended, or has released this process.
+    /// There are no more requests: the parent has ended, or has released this process.
     Gone,
 }
 
@@ -341,12 +341,12 @@ fn line(text: &str) {
 fn to_line(trained: &Trained) -> String {
     let checkpoint = trained.checkpoint.as_deref().unwrap_or("");
     let (steps, loss, accuracy) = (trained.steps, trained.loss, trained.accuracy);
-    // Whatever is no number stands for none.
+    // A value that is no number means that there is none.
     let auc = trained.auc.unwrap_or(f32::NAN);
     format!("@trained {steps} {loss} {accuracy} {auc} {} {checkpoint}", trained.is_interrupted)
 }
 
-/// Reads the line of a child process.
+/// Parses the line of a child process.
 pub fn from_line(line: &str) -> Option<Trained> {
     let mut words = line.strip_prefix("@trained ")?.splitn(6, ' ');
     Some(Trained {

@@ -1,4 +1,4 @@
-//! [`Watch`]: the hook by which a worker feeds its training, tells how it goes, and leaves.
+//! [`Watch`]: the hook of a worker, which feeds its training, reports progress, and ends it on request.
 
 use super::curves::Curves;
 use super::news::{Listener, News};
@@ -13,25 +13,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a worker tells of its steps.
+/// The interval at which a worker reports its steps.
 const TELLING: Duration = Duration::from_millis(100);
 
-/// How long it may take to look at the loss once more.
+/// How long another computation of the loss may take.
 const LOOKING: Duration = Duration::from_secs(2);
 
-/// What is known of a training while it goes on, on other threads.
+/// The state of a running training, for other threads.
 #[derive(Clone)]
 pub struct UnderWay {
-    /// The session as it is now, and what is fetched from it.
+    /// The current session, and the tensors that are fetched from it.
     pub session: Arc<Mutex<Option<Live>>>,
-    /// When the last step ended.
+    /// The end of the last step.
     pub last_step_at: Arc<Mutex<Instant>>,
-    /// Whether other tasks have been asked for anything.
+    /// Whether other tasks were called.
     pub has_begun: Arc<AtomicBool>,
 }
 
 impl UnderWay {
-    /// Returns what is known before the training.
+    /// Returns the state before the training.
     pub fn new() -> UnderWay {
         UnderWay {
             session: Arc::default(),
@@ -41,21 +41,21 @@ impl UnderWay {
     }
 }
 
-/// A session that trains, with what can be asked of it.
+/// A training session, and the tensors that can be fetched from it.
 #[derive(Clone)]
 pub struct Live {
     /// The session.
     pub session: Session,
     /// The global step.
     pub step: Output,
-    /// The loss, and a batch by which it can be looked at.
+    /// The loss, and a batch to compute it for.
     pub loss: Output,
     sample: Vec<(Output, Tensor)>,
 }
 
 impl Live {
-    /// Returns whether the loss isn't a number, when nobody has looked at it since the weights were changed last. A model that can't be
-    /// asked is not called bad.
+    /// Returns whether the loss is NaN after the last change of the weights, for which it was not computed yet. If it can't be computed,
+    /// the model is not called bad.
     pub fn is_bad(&self) -> bool {
         let run = self.session.runner().fetch(&self.loss).options(RunOptions::new().timeout(LOOKING));
         let run = self.sample.iter().fold(run, |run, (output, tensor)| run.feed(output, tensor.clone()));
@@ -70,21 +70,21 @@ pub struct Watch {
     batches: Option<Box<dyn Batches>>,
     listener: Listener,
     under_way: UnderWay,
-    /// Where checkpoints are, for the chief.
+    /// The directory of checkpoints, for the chief.
     directory: Option<String>,
     curves: Option<Curves>,
     /// The global step and the loss.
     watched: Vec<Output>,
     fed: Vec<Output>,
     is_new_session: bool,
-    /// Steps that nobody has been told of, the step and the loss of the last one, and when somebody was told.
+    /// The number of unreported steps, the step and the loss of the last one, and the time of the last report.
     untold: u64,
     last: Option<(i64, f32)>,
     told_at: Instant,
 }
 
 impl Watch {
-    /// Watches a worker, which feeds these batches. The chief's checkpoints are in `directory`.
+    /// Returns the hook of a worker, which feeds these batches. The chief's checkpoints are in `directory`.
     pub fn new(
         task: u32,
         batches: Option<Box<dyn Batches>>,
@@ -129,14 +129,14 @@ impl Watch {
 impl SessionRunHook for Watch {
     fn begin(&mut self, graph: &Graph) -> Result<()> {
         let step = get_global_step(graph)?.ok_or_else(|| Status::internal("the graph has no global step"))?;
-        // The estimator's summary of the loss has it as its second input.
+        // The loss is the second input of the estimator's summary of it.
         let summary = graph.operation("loss").ok_or_else(|| Status::internal("the graph has no loss"))?;
         self.watched = vec![step.value().clone(), summary.input(1)];
         for name in self.batches.iter().flat_map(|batches| batches.placeholders()) {
             let placeholder = graph.operation(name).ok_or_else(|| Status::internal(format!("there is no {name}")))?;
             self.fed.push(placeholder.output(0));
         }
-        // A chief still has to get hold of its directory.
+        // A chief still has to lock its directory.
         self.under_way.has_begun.fetch_or(self.directory.is_none(), Ordering::AcqRel);
         Ok(())
     }
@@ -189,7 +189,7 @@ impl SessionRunHook for Watch {
     fn end(&mut self, _session: &Session) -> Result<()> {
         self.tell();
         let live = self.under_way.session.lock().clone();
-        // Before the last checkpoint is saved: the next training would go on from what is good for nothing.
+        // Before the last checkpoint is saved: the next training would resume from useless values.
         match live.filter(|live| self.directory.is_some() && live.is_bad()) {
             Some(live) => Err(NanTensorHook::diverged(&live.loss)),
             None => Ok(()),

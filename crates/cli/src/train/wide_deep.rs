@@ -1,4 +1,4 @@
-//! Wide and deep: a linear model over crossed columns beside a network, on the Adult census rows.
+//! Wide and deep: a linear model of crossed columns combined with a network, on the Adult census rows.
 
 use super::flags::Flags;
 use super::recipe::{Part, Recipe, Training, WithHistograms};
@@ -17,16 +17,16 @@ use ferroflow::prelude::*;
 use ferroflow::train::{AdagradOptimizer, FtrlOptimizer};
 use std::sync::Arc;
 
-/// The ages between which people are told apart.
+/// The boundaries of the buckets of ages.
 const AGES: [f32; 10] = [18.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0, 55.0, 60.0, 65.0];
 
-/// The features that are words of which there are few, with how many buckets they are hashed into.
+/// The features with few different words, and the numbers of buckets that they are hashed into.
 const WORDS: [(&str, i64); 4] = [("workclass", 40), ("education", 60), ("marital_status", 30), ("relationship", 30)];
 
-/// How many rows are evaluated in one step.
+/// The number of rows that are evaluated in one step.
 const EVALUATED: i64 = 1000;
 
-/// Census rows, and a model that tells who has an income above 50,000 dollars.
+/// Census rows, and a model that predicts who has an income above 50,000 dollars.
 pub struct CensusRecipe {
     census: Census,
     batch_size: i64,
@@ -85,7 +85,7 @@ fn estimator(flags: &Flags, config: RunConfig) -> Result<Estimator> {
     wide.extend([gender.clone().into(), occupation.clone().into(), ages.clone().into()]);
     wide.push(crossed_column(["education", "occupation"], 1000).into());
     wide.push(crossed_column([CrossKey::from(&ages), "education".into(), "occupation".into()], 1000).into());
-    // Gains reach a hundred thousand, and are mostly none: only how many digits they have says something.
+    // Gains reach a hundred thousand, but most are zero: only the number of their digits is informative.
     let logarithm: Normalizer = Arc::new(|x| (x + 1.0).log());
     let mut deep: Vec<FeatureColumn> = vec![age.into()];
     deep.extend(["education_num", "hours_per_week"].map(|name| numeric_column(name).into()));

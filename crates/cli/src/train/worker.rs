@@ -1,4 +1,4 @@
-//! One worker of `ferroflow train`: an estimator that trains on the cluster, and for the chief evaluates and exports.
+//! One worker of `ferroflow train`: an estimator that trains on the cluster and, on the chief, also evaluates and exports.
 
 use super::curves::Curves;
 use super::evaluations::{Evaluations, evaluate, evaluate_untrained, loss};
@@ -19,25 +19,25 @@ use std::time::Duration;
 
 /// A worker about to train.
 pub struct Worker {
-    /// The number among the workers; the chief is 0.
+    /// The index among the workers; the chief is 0.
     pub task: u32,
-    /// How many workers there are, the chief among them.
+    /// The number of workers, including the chief.
     pub workers: u32,
     /// The cluster.
     pub cluster: ClusterSpec,
     /// The job of this task: `worker`, `chief` or `master`.
     pub job: String,
-    /// The number in the job.
+    /// The index in the job.
     pub index: u32,
     pub flags: Flags,
     pub target: Target,
     pub recipe: Arc<dyn Recipe>,
     pub listener: Listener,
-    /// What tells it to save and leave.
+    /// The request to save and leave.
     pub stop: Coordinator,
 }
 
-/// What came of the training, as the chief knows it.
+/// The chief's results of the training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
     pub steps: i64,
@@ -49,7 +49,7 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Returns what an evaluation found.
+    /// Returns the results of an evaluation.
     pub fn of(evaluation: &Evaluation, checkpoint: Option<String>) -> Result<Trained> {
         Ok(Trained {
             steps: evaluation.global_step()?,
@@ -68,27 +68,27 @@ impl Trained {
 
 /// Why a worker failed.
 pub struct WorkerFailure {
-    /// What failed.
+    /// The error.
     pub status: Status,
     /// Whether training had begun.
     has_begun: bool,
 }
 
 impl WorkerFailure {
-    /// Returns whether another try would fail the same way, since it isn't about tasks that are lost.
+    /// Returns whether another try would fail the same way, since the cause isn't a lost task.
     pub fn is_for_good(&self) -> bool {
         use Code::{
             AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unimplemented,
         };
         match self.status.code() {
             InvalidArgument | PermissionDenied | Unimplemented | DataLoss => true,
-            // Later, these are also what a task says that was started again and has forgotten everything.
+            // Later, a restarted task, which has lost its state, returns these, too.
             FailedPrecondition | NotFound | AlreadyExists => !self.has_begun,
             _ => false,
         }
     }
 
-    /// Returns the exit code by which a cluster manager knows whether another start may help.
+    /// Returns the exit code that tells a cluster manager whether another start may help.
     pub fn exit_code(&self) -> u8 {
         match self.status.code() {
             _ if self.is_for_good() => exit::FAILED,
@@ -101,27 +101,27 @@ impl WorkerFailure {
 /// How long a step may take to end when the worker is told to leave.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// How long a synchronous step may take before it is said that it waits.
+/// How long a synchronous step may take before a line says that it waits.
 const WAITING: Duration = Duration::from_secs(4);
 
-/// A training that is no longer than this is saved and evaluated a fixed number of times.
+/// A training of at most this many steps is saved and evaluated a fixed number of times.
 const SHORT_STEPS: i64 = 20_000;
 
-/// How often a short training is saved and evaluated.
+/// The number of times that a short training is saved and evaluated.
 const EVALUATIONS: i64 = 10;
 
-/// How often checkpoints of longer ones are saved, unless told otherwise.
+/// The default interval at which checkpoints of longer trainings are saved.
 const SAVING: Duration = Duration::from_secs(30);
 
-/// How many points a curve has at most in a short training, and every how many steps there is one at the latest and at the earliest.
+/// The most points of a curve in a short training, and the bounds of the number of steps between points.
 const POINTS: i64 = 100;
 const POINT_STEPS: (i64, i64) = (10, 100);
 
-/// Longer than any training: without a directory for them there is no use for checkpoints but the last.
+/// Longer than any training: without a directory, only the last checkpoint is of use.
 const ONLY_AT_THE_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Worker {
-    /// Trains until the last step; the chief returns what came of it.
+    /// Trains until the last step; the chief returns the results.
     pub fn run(&self) -> Result<Option<Trained>, WorkerFailure> {
         let under_way = UnderWay::new();
         match self.train(&under_way) {
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Trains with an eye on the wish to leave: a step that waits for other workers is given up then.
+    /// Trains until a stop is requested: a step that waits for other workers is then cancelled.
     fn train(&self, under_way: &UnderWay) -> Result<Option<Trained>> {
         let directory = ModelDir::new(&self.flags)?;
         let part =
@@ -182,7 +182,7 @@ impl Worker {
         let is_interrupted = self.stop.should_stop();
         finished.request_stop(None);
         let last = evaluations.map(Evaluations::finish).transpose().map(Option::flatten);
-        // The other thread ends only when it is told to.
+        // The other thread ends only on request.
         self.stop.request_stop(None);
         if !is_interrupted {
             trained?;
@@ -192,7 +192,7 @@ impl Worker {
         if is_interrupted {
             return Ok(Some(Trained::interrupted(0, checkpoint)));
         }
-        // There is none when the checkpoint that was there is of the last step already.
+        // There is none if the existing checkpoint is of the last step already.
         let last = match last? {
             Some(evaluation) => evaluation,
             None => evaluate(&estimator, &testing, None)?,
@@ -209,8 +209,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Has training end when somebody wishes it. What waits for workers that have left by then is cancelled, after the model is saved
-    /// as it is.
+    /// Ends the training on request. If a step then waits for workers that have left, the model is saved as it is, and the step is
+    /// cancelled.
     fn watch_for_a_wish_to_leave(
         &self,
         stop: &Coordinator,
@@ -230,7 +230,7 @@ impl Worker {
         spawned.map(drop).map_err(|error| Status::resource_exhausted(format!("no thread to leave with: {error}")))
     }
 
-    /// Says that a synchronous step waits for other workers, when one takes long.
+    /// Logs that a synchronous step waits for other workers, if it takes long.
     fn watch_for_waiting(&self, finished: &Coordinator, under_way: &UnderWay) -> Result<()> {
         let (finished, last_step_at) = (finished.clone(), under_way.last_step_at.clone());
         let listener = self.listener.clone();
@@ -261,20 +261,20 @@ impl Worker {
     }
 }
 
-/// Returns where and how a model is trained or evaluated.
+/// Returns the configuration for training or evaluating a model.
 pub fn config(flags: &Flags, model_dir: &str) -> Result<RunConfig> {
     let has_logdir = flags.logdir.is_some();
     Ok(RunConfig {
         save_checkpoints: Some(if has_logdir { saving(flags)? } else { Every::Time(ONLY_AT_THE_END) }),
         save_summary_steps: has_logdir.then(|| steps_between_points(flags)),
-        // The bar, or lines in its place, and the curves of each worker say it.
+        // The bar, or lines in its place, and the curves of each worker show it.
         log_step_count_steps: None,
         strategy: if flags.is_all_reduce() { Strategy::AllReduce } else { Strategy::ParameterServers },
         ..RunConfig::new(model_dir)
     })
 }
 
-/// Returns how often checkpoints are saved, and evaluated.
+/// Returns the interval at which checkpoints are saved and evaluated.
 fn saving(flags: &Flags) -> Result<Every> {
     if let Some(steps) = flags.eval_every {
         return Ok(Every::Steps(steps));
@@ -292,7 +292,7 @@ fn steps_between_points(flags: &Flags) -> i64 {
     (flags.last_step() / POINTS).clamp(POINT_STEPS.0, POINT_STEPS.1)
 }
 
-/// The directory of a model: that of the flags, or one that is removed with this.
+/// The directory of a model: that of the flags, or a temporary one that is removed when this is dropped.
 struct ModelDir {
     path: String,
     _temporary: Option<tempfile::TempDir>,

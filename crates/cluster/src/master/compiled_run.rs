@@ -22,31 +22,31 @@ use tensor::{DType, Result, Status, Tensor};
 use tokio::sync::{OnceCell, watch};
 use tracing::debug;
 
-/// How many compiled runs a session keeps for later steps. A client that needs more compiles again what it used least
-/// recently. Callables and partial runs hold their runs themselves.
+/// The most compiled runs that a session caches. If a client needs more, the least recently used are compiled again. Callables and
+/// partial runs hold their runs themselves.
 const RUNS_MAX: usize = 1024;
 
 /// A run that is compiled and registered.
 pub(crate) struct CompiledRun {
-    /// What each feed has to be.
+    /// The type and shape that each feed must have.
     pub feed_slots: Vec<FeedSlot>,
     /// The partitions, those in other processes first, because they are started first.
     pub partitions: Vec<Partition>,
-    /// Where each fetch comes from: the partition, and the place among its results.
+    /// The source of each fetch: the partition, and the index among its results.
     pub fetches: Vec<(usize, usize)>,
-    /// Whether all tensors between tasks are pushed, so that a task is done with a step when its partition is.
+    /// Whether all tensors between tasks are pushed, so that a task has finished a step when its partition has.
     pub all_pushed: bool,
-    /// The only partition, if whoever asks for a step can run it.
+    /// The only partition, if the calling thread can run it.
     pub local: Option<Arc<dyn LocalGraph>>,
-    /// What its steps are numbered by, if it has collective ops.
+    /// The graph key that its steps are numbered by, if it has collective ops.
     pub collective_graph_key: Option<i64>,
-    /// What of its fetches people want to see.
+    /// The fetches that the status page shows.
     pub shown: ShownFetches,
-    /// How many steps of it have begun.
+    /// The number of its steps that have begun.
     pub steps: AtomicI64,
 }
 
-/// Which fetches of a run tell how training goes, as their names say.
+/// The fetches of a run that show the progress of training, recognized by their names.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ShownFetches {
     loss: Option<usize>,
@@ -65,7 +65,7 @@ impl ShownFetches {
         ShownFetches { loss: position(&["loss", "cost"]), global_step: position(&["global_step"]) }
     }
 
-    /// Takes note of what a step has fetched.
+    /// Records the values that a step has fetched.
     pub fn note(&self, fetches: &[Tensor], progress: &SessionProgress) {
         let scalar = |index: usize| fetches.get(index).filter(|tensor| tensor.shape().num_elements() == 1);
         let is_float = |tensor: &&Tensor| tensor.dtype() == DType::Float;
@@ -94,9 +94,9 @@ pub(crate) struct Partition {
     pub worker: Arc<dyn WorkerInterface>,
     /// Whether it runs in this process.
     pub is_local: bool,
-    /// What the worker calls it, as long as it is registered there.
+    /// The registration of its graph on the worker.
     pub graph: Registration,
-    /// Which feeds go there, and under which keys.
+    /// The indices of its feeds, and their keys.
     pub feeds: Vec<(usize, Arc<str>)>,
     /// The keys of its results.
     pub receives: Arc<[Arc<str>]>,
@@ -113,7 +113,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Takes charge of a graph that a worker has registered for a session.
+    /// Takes ownership of a graph that a worker has registered for a session.
     pub fn new(
         graph_handle: String,
         session_handle: Arc<str>,
@@ -124,7 +124,7 @@ impl Registration {
         Registration { handle: graph_handle.into(), session_handle, worker, spawner, closing }
     }
 
-    /// Returns what the worker calls the graph.
+    /// Returns the worker's handle of the graph.
     pub fn handle(&self) -> &Arc<str> {
         &self.handle
     }
@@ -158,9 +158,9 @@ impl Drop for Registration {
 /// The feeds and fetches of one partition's graph: names and keys.
 #[derive(Default)]
 pub(crate) struct Terminals {
-    /// What the client feeds.
+    /// The client's feeds.
     pub feeds: Vec<(String, Arc<str>)>,
-    /// What the client fetches.
+    /// The client's fetches.
     pub fetches: Vec<(String, Arc<str>)>,
 }
 
@@ -186,7 +186,7 @@ impl Terminals {
     }
 }
 
-/// The names that a run is known by.
+/// The names that identify a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunNames {
     /// The names of the fed tensors.
@@ -197,7 +197,7 @@ pub(crate) struct RunNames {
     pub targets: Vec<String>,
 }
 
-/// The same, without owning the names.
+/// As [`RunNames`], without owning the names.
 pub(crate) struct RunNamesRef<'a, F, N> {
     /// Yields the names of the fed tensors.
     pub feeds: F,
@@ -241,9 +241,9 @@ impl<'a, F: Iterator<Item = &'a str> + Clone, N: AsRef<str>> RunNamesRef<'a, F, 
     }
 }
 
-/// A run that is compiled, or is about to be by whoever asked first.
+/// A run that is compiled, or is being compiled by the first caller.
 pub(crate) struct RunEntry {
-    /// What it is known by.
+    /// The names that identify it.
     pub names: RunNames,
     /// The run.
     pub run: OnceCell<CompiledRun>,
@@ -259,11 +259,11 @@ pub(crate) struct RunCache {
 #[derive(Default)]
 struct Entries {
     by_hash: HashMap<u64, Vec<Arc<RunEntry>>>,
-    /// Those that were used last. A client mostly repeats a few runs, and comparing their names costs less than hashing them.
+    /// The entries used last. A client mostly repeats a few runs, and comparing their names costs less than hashing them.
     recent: VecDeque<Arc<RunEntry>>,
 }
 
-/// How many runs are looked through before names are hashed.
+/// The number of runs whose names are compared before names are hashed.
 const RECENT_MAX: usize = 4;
 
 impl RunCache {
@@ -295,7 +295,7 @@ impl RunCache {
         entry
     }
 
-    /// Returns the entry of a run that somebody has asked for before.
+    /// Returns the entry of a run that was requested before.
     pub fn known<'a, F, N>(&self, names: &RunNamesRef<'a, F, N>) -> Option<Arc<RunEntry>>
     where
         F: Iterator<Item = &'a str> + Clone,
@@ -305,7 +305,7 @@ impl RunCache {
         self.entries.lock().known(names, now).ok()
     }
 
-    /// Takes an entry out, such as one that could not be compiled.
+    /// Removes an entry, such as one that could not be compiled.
     pub fn remove(&self, entry: &Arc<RunEntry>) {
         self.entries.lock().remove(entry);
     }
@@ -358,7 +358,7 @@ impl Entries {
     }
 }
 
-/// Takes out the entry that was used least recently.
+/// Removes the least recently used entry.
 fn evict(entries: &mut Entries) -> Option<Arc<RunEntry>> {
     let all = entries.by_hash.values().flatten();
     let oldest = all.min_by_key(|entry| entry.used.load(Ordering::Relaxed))?.clone();
@@ -366,7 +366,7 @@ fn evict(entries: &mut Entries) -> Option<Arc<RunEntry>> {
     Some(oldest)
 }
 
-/// Works out where each fetch comes from.
+/// Determines the source of each fetch.
 pub(crate) fn fetch_sources(names: &[String], partitions: &[Terminals]) -> Result<Vec<(usize, usize)>> {
     let mut sources: HashMap<&str, (usize, usize)> = HashMap::new();
     for (partition, terminals) in partitions.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The cost graph of a step, which clients ask for with `GraphOptions.build_cost_model`: what each node took, as measured.
+//! The cost graph of a step, which clients request with `GraphOptions.build_cost_model`: the measured costs of each node.
 
 use foldhash::{HashMap, HashMapExt};
 use graph::{Edge, Node, NodeGraph, NodeId, TypeSlot};
@@ -6,17 +6,17 @@ use kernel::OpRegistry;
 use proto::cost_graph_def::node::{InputInfo, OutputInfo};
 use proto::{ConfigProto, CostGraphDef, GraphDef, NodeExecStats, StepStats, TensorShapeProto, cost_graph_def};
 
-/// TensorFlow's size of an output that no step has made.
+/// The size that TensorFlow reports for an output that no step has computed.
 const UNKNOWN_BYTES: i64 = -1;
 
-/// Returns whether the costs of a run's step are asked for; `count` is the number of its earlier steps.
+/// Returns whether the costs of a run's step are requested; `count` is the number of its earlier steps.
 pub(super) fn is_wanted(config: &ConfigProto, count: i64) -> bool {
     let Some(options) = &config.graph_options else { return false };
     let every = options.build_cost_model;
     every > 0 && count.saturating_add(1).wrapping_sub(options.build_cost_model_after) % every == 0
 }
 
-/// Returns whether a session asks for the costs of any steps.
+/// Returns whether a session requests the costs of any steps.
 pub(super) fn is_ever_wanted(config: &ConfigProto) -> bool {
     config.graph_options.as_ref().is_some_and(|options| options.build_cost_model > 0)
 }
@@ -35,7 +35,7 @@ pub(super) fn cost_graph(partitions: &[GraphDef], stats: &StepStats, registry: &
     }
     let mut costs = CostGraphDef::default();
     for partition in partitions {
-        // A TensorFlow task may return ops that its own passes have made, and whose outputs nobody else knows.
+        // A TensorFlow task may report ops that its own passes have added, whose outputs are unknown here.
         let Ok(graph) = NodeGraph::from_graph_def(partition, registry) else { continue };
         let offset = costs.node.len() as i32;
         let ids: HashMap<NodeId, i32> = graph.ids().zip(offset..).collect();

@@ -37,22 +37,22 @@ use tensor::{Account, Charge, Result, Status};
 use tokio::sync::watch;
 use tracing::{debug, info};
 
-/// What a node takes at least while its graph is imported; it is charged before.
+/// The least memory of a node while its graph is imported; it is charged in advance.
 const IMPORTED_NODE_BYTES: usize = 512;
 
-/// How often a run is placed anew because a task told of devices that nobody had expected.
+/// How often a run is placed again because a task has reported unexpected devices.
 const PLACEMENT_ROUNDS_MAX: usize = 8;
 
-/// Clients may ask for a line for every node of a graph, and for every note about where nodes are placed.
+/// Clients can request a log line for every node of a graph, and for every note about placement.
 static PLACEMENT_LINES: LogLimit = LogLimit::several(20_000, LINES_INTERVAL);
 static NOTES: LogLimit = LogLimit::several(1_000, LINES_INTERVAL);
 const LINES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One client's session.
 pub(crate) struct MasterSession {
-    /// What the client and the workers know it by: a secret, which gives all rights to the session and goes into no line.
+    /// Its name for the client and the workers: a secret that gives all rights to the session, and therefore appears in no log line.
     pub handle: Arc<str>,
-    /// What it keeps is charged to, here and in the worker of this process.
+    /// The account of its memory, here and in the worker of this process.
     account: Account,
     /// Its settings.
     pub config: Arc<ConfigProto>,
@@ -62,26 +62,26 @@ pub(crate) struct MasterSession {
     pub ids: Arc<RandomIds>,
     /// The ids of the steps of collective graphs.
     pub step_sequences: Arc<StepSequences>,
-    /// Runs what nobody waits for.
+    /// Runs tasks that nobody waits for.
     pub spawner: Spawner,
     registry: &'static OpRegistry,
     graph: Mutex<SessionGraph>,
     runs: RunCache,
     /// Prepared steps.
     pub callables: Callables,
-    /// Steps that are fed and fetched bit by bit.
+    /// The open partial runs.
     pub partial_runs: OpenPartialRuns,
-    /// What its steps have told.
+    /// The progress that its steps have reported.
     pub progress: SessionProgress,
-    /// Who uses it, and when somebody last did.
+    /// Its users, and the time of the last use.
     pub(super) usage: Usage,
-    /// Whether the graph has been extended since it was last placed, so that a device that isn't there is yet to be found.
+    /// Whether the graph has been extended since it was last placed, so that its new nodes may name devices that don't exist.
     is_extended: AtomicBool,
     /// Becomes true when the session ends, so that its steps end.
     closing: watch::Sender<bool>,
-    /// Tells the steps that run on the threads of their callers.
+    /// Cancels the steps that run on the threads of their callers.
     pub cancellation: Cancellation,
-    /// What it counts for in its client's quota.
+    /// Its share of its client's quota.
     share: Mutex<SessionShare>,
     /// Its place among the sessions that its client may have.
     _place: Place,
@@ -95,7 +95,7 @@ struct SessionGraph {
     placed: Option<Placed>,
 }
 
-/// The whole graph with devices, as long as neither the graph nor the devices change.
+/// The whole graph with devices; valid until the graph or the devices change.
 #[derive(Clone)]
 struct Placed {
     graph: Arc<NodeGraph>,
@@ -152,7 +152,7 @@ impl MasterSession {
         })
     }
 
-    /// Contacts the tasks that the graph names and that the session may use.
+    /// Contacts the tasks that the graph names, if the session may use them.
     pub async fn contact_named_tasks(&self) -> Result<()> {
         let graph = self.graph.lock().graph.clone();
         self.tasks.contact(&self.named_tasks(&graph), self.deadline(0)).await
@@ -171,12 +171,12 @@ impl MasterSession {
         let num_added = def.node.len();
         let added = Charge::new(num_added.saturating_mul(IMPORTED_NODE_BYTES))?;
         self.share.lock().add_nodes(num_added)?;
-        // On an error it is as it was.
+        // On an error, the graph is unchanged.
         let graph = Arc::make_mut(&mut state.graph);
         for_graph(num_added, || graph::import_graph_def(graph, def, self.registry))
             .inspect_err(|_| self.share.lock().remove_nodes(num_added))?;
         drop(added);
-        // Who sees the old placement may still use it; the next run places anew.
+        // Runs that hold the old placement may still use it; the next run places the graph again.
         state.placed = None;
         self.is_extended.store(true, Ordering::Release);
         let held_bytes = state.graph.held_bytes();
@@ -197,7 +197,7 @@ impl MasterSession {
     {
         let entry = self.runs.find(names);
         if entry.run.initialized() && self.is_extended.load(Ordering::Acquire) {
-            // The run needs nothing of what has come, which is an error nevertheless if it can't be placed.
+            // The run needs none of the new nodes, but it is an error all the same if they can't be placed.
             self.pruned_and_placed(&entry.names, deadline).await?;
         }
         if !entry.run.initialized()
@@ -209,7 +209,7 @@ impl MasterSession {
         Ok(entry)
     }
 
-    /// Returns the compiled run for these names, if somebody has asked for it before.
+    /// Returns the compiled run for these names, if it was requested before.
     pub fn known_run<'a, F, N>(&self, names: &RunNamesRef<'a, F, N>) -> Option<Arc<RunEntry>>
     where
         F: Iterator<Item = &'a str> + Clone,
@@ -221,7 +221,7 @@ impl MasterSession {
         self.runs.known(names)
     }
 
-    /// Returns when a call must end: after its own time-out, or the session's, if there is one.
+    /// Returns the deadline of a call, by its own timeout or the session's, if there is one.
     pub fn deadline(&self, timeout_ms: i64) -> Option<Instant> {
         let timeout_ms = if timeout_ms > 0 { timeout_ms } else { self.config.operation_timeout_in_ms };
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).ok().filter(|&ms| ms > 0)?);
@@ -233,7 +233,7 @@ impl MasterSession {
         self.graph.lock().graph.clone()
     }
 
-    /// Returns the graph with the devices of its nodes, if it was placed as a whole, or else as it came.
+    /// Returns the graph with the devices of its nodes if it was placed as a whole, and otherwise as the client sent it.
     pub fn shown_graph(&self) -> Arc<NodeGraph> {
         let state = self.graph.lock();
         state.placed.as_ref().map_or_else(|| state.graph.clone(), |placed| placed.graph.clone())
@@ -244,12 +244,12 @@ impl MasterSession {
         self.account.state().used_bytes
     }
 
-    /// Returns what becomes true when the session ends.
+    /// Returns a flag that becomes true when the session ends.
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }
 
-    /// Ends the session: its steps are cancelled and its tasks told.
+    /// Ends the session: cancels its steps and tells its tasks.
     pub async fn close(&self) {
         self.closing.send_replace(true);
         self.cancellation.cancel(Status::cancelled("Session has been closed."));
@@ -266,7 +266,7 @@ impl MasterSession {
         self.register(names, parts, spec.feed_slots(&graph)?, graph_key).await
     }
 
-    /// Returns the graph, what a run is of it, and the part that it needs with devices.
+    /// Returns the graph, the run's part of it, and that part with devices.
     async fn pruned_and_placed(
         &self,
         names: &RunNames,
@@ -281,13 +281,13 @@ impl MasterSession {
             if let Some((name, _)) = spec.fed_fetches().first().and_then(|&(fetch, _)| spec.fetches.get(fetch)) {
                 return Err(Status::invalid_argument(format!("{name} is both fed and fetched.")));
             }
-            // What the run asks for by name must be known before anything is placed.
+            // The tasks that the run names must be known before anything is placed.
             let wanted = self.named_tasks(&prune(&graph, &spec, self.registry)?);
             self.tasks.contact(&wanted, deadline).await?;
             let num_contacted = self.tasks.num_contacted();
             let placed = for_graph(graph.len(), || self.in_account(|| self.placed(&graph, version, &spec)));
             if placed.is_err() && !self.places_pruned_graph() {
-                // The devices of a task that this run doesn't need may be missing only because nobody has asked it yet.
+                // The devices of a task that this run doesn't need may be missing only because the task wasn't contacted yet.
                 self.tasks.contact(&self.named_tasks(&graph), deadline).await?;
                 if self.tasks.num_contacted() != num_contacted {
                     continue;
@@ -296,7 +296,7 @@ impl MasterSession {
             let pruned = placed?;
             self.tasks.contact(&tasks_of(&pruned), deadline).await?;
             if self.tasks.num_contacted() != num_contacted {
-                // A task that placement chose has just told its devices, which may be others than expected.
+                // A task that placement chose has just reported its devices, which may differ from those expected.
                 continue;
             }
             return Ok((graph, spec, pruned));
@@ -304,15 +304,15 @@ impl MasterSession {
         Err(Status::unavailable("the devices of the cluster change faster than a run can be placed"))
     }
 
-    /// Runs what allocates for the session.
+    /// Runs a function that allocates memory for the session.
     fn in_account<T>(&self, work: impl FnOnce() -> T) -> T {
         let _scope = self.account.enter();
         work()
     }
 
     /// Returns the part of the graph that a run needs, placed. The whole graph is placed once, so that a node is always on
-    /// the same device. A node that names a device which isn't there is an error even if the run doesn't need it, unless the
-    /// session asks for `place_pruned_graph`. An op without a kernel here is no error as long as no run needs it.
+    /// the same device. A node that names a device that doesn't exist is an error even if the run doesn't need it, unless the
+    /// session requests `place_pruned_graph`. An op without a kernel is no error as long as no run needs it.
     fn placed(&self, graph: &Arc<NodeGraph>, version: i64, spec: &RunSpec) -> Result<NodeGraph> {
         let num_contacted = self.tasks.num_contacted();
         let known = self.graph.lock().placed.clone();
@@ -342,7 +342,7 @@ impl MasterSession {
             Err(status) => {
                 debug!("the whole graph can't be placed: {status}");
                 if !self.places_pruned_graph() {
-                    // Fails if devices are the reason, rather than kernels.
+                    // Fails if a device is missing, but not if a kernel is.
                     self.place(&mut whole, &|_, _| true)?;
                 }
                 let state = self.graph.lock();
@@ -357,14 +357,14 @@ impl MasterSession {
         }
     }
 
-    /// Returns whether only what a run needs has to be placed.
+    /// Returns whether only the nodes that a run needs have to be placed.
     fn places_pruned_graph(&self) -> bool {
         self.config.graph_options.as_ref().is_some_and(|options| options.place_pruned_graph)
     }
 
     /// Returns whether a node can run on a type of device.
     fn has_kernel(&self, library: &FunctionLibrary, node: &Node, device_type: &str) -> bool {
-        // Only a TensorFlow task has other devices than CPUs, and it knows best what they can do.
+        // Only a TensorFlow task has other devices than CPUs, and it knows best which ops they support.
         device_type != "CPU" || self.registry.has_kernel(node) || library.get(node.op()).is_some()
     }
 
@@ -382,12 +382,12 @@ impl MasterSession {
         Ok(())
     }
 
-    /// Returns what the nodes of some partitions have cost.
+    /// Returns the costs of the nodes of some partitions.
     pub(super) fn cost_graph(&self, partitions: &[GraphDef], stats: &StepStats) -> CostGraphDef {
         cost_graph::cost_graph(partitions, stats, self.registry)
     }
 
-    /// Optimizes a placed graph as far as the session's settings let it, and as the tasks know the ops.
+    /// Optimizes a placed graph as far as the session's settings and the ops of the tasks permit.
     fn optimized(&self, mut graph: NodeGraph) -> Result<NodeGraph> {
         let may_fuse = |device: &str, fusion: Fusion| match fusion {
             Fusion::Product => true,
@@ -435,9 +435,9 @@ impl MasterSession {
             let registration = Registration::new(handle, session, worker, self.spawner.clone(), self.closing());
             Ok::<_, Status>((task, registration, registered.local))
         });
-        // All are waited for, so that those that went well are dropped again when another failed.
+        // All are awaited, so that those that succeeded are dropped again if another one failed.
         let registered: Vec<_> = join_all(registrations).await.into_iter().collect::<Result<_>>()?;
-        // The leader of collective ops numbers their steps, so the master runs them. A step on its caller's thread measures nothing.
+        // The leader of collective ops numbers their steps, so the master runs them. A step on its caller's thread measures no costs.
         let by_master = collective_graph_key.is_some() || cost_graph::is_ever_wanted(&self.config);
         let local = match registered.as_slice() {
             [(_, _, local)] if !by_master => local.clone(),
@@ -472,7 +472,7 @@ impl MasterSession {
         })
     }
 
-    /// Says which task an error came from, if there is more than one.
+    /// Adds the task that an error came from to its message, if there is more than one task.
     pub fn from_task(&self, task: &str, status: Status) -> Status {
         if self.tasks.is_alone() { status } else { from_task(task, status) }
     }
@@ -513,7 +513,7 @@ impl MasterSession {
     }
 }
 
-/// Says which task an error came from.
+/// Adds the task that an error came from to its message.
 pub(crate) fn from_task(task: &str, status: Status) -> Status {
     let named = Status::new(status.code(), format!("From {task}:\n{}", status.message()));
     if status.is_derived() { named.derived() } else { named }

@@ -22,20 +22,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tensor::{Charge, Result, Status, Tensor};
 
-/// How many partitions a session may have registered here at once. A master of ours keeps about a thousand, and one for each
-/// callable.
+/// The most partitions that a session may have registered here. Our masters keep about a thousand, and one for each callable.
 const GRAPHS_MAX: usize = 1 << 16;
 
-/// How many nodes they may have together.
+/// The most nodes of all partitions together.
 const NODES_MAX: usize = 1 << 24;
 
-/// How many bytes they may have together: as they were sent or, within a process, as they are.
+/// The most bytes of all partitions together: encoded if they were sent, or in memory within a process.
 const GRAPH_BYTES_MAX: usize = 16 << 30;
 
-/// The attribute that says how many calls lie around a graph that is a function's body.
+/// The attribute with the number of calls that enclose a graph that is a function's body.
 pub(super) const CALL_DEPTH: &str = "_ferroflow_call_depth";
 
-/// About what a node takes once it is compiled: its kernel, its place in the plan, its edges.
+/// The approximate memory of a compiled node: its kernel, its place in the plan, its edges.
 const COMPILED_NODE_BYTES: usize = 400;
 
 /// The partitions of one session.
@@ -43,7 +42,7 @@ pub(crate) struct GraphMgr {
     registry: &'static OpRegistry,
     /// The stateful kernels of the session.
     kernels: Arc<SessionKernels>,
-    /// What the graphs of all sessions receive.
+    /// The resources that the graphs of all sessions share.
     expected: Arc<ExpectedKeys>,
     /// Runs functions on other devices.
     spread: Option<Arc<dyn SpreadRuntime>>,
@@ -57,7 +56,7 @@ struct Graphs {
     total: GraphSize,
 }
 
-/// What a graph counts for.
+/// The size of a graph, which counts for the bounds.
 #[derive(Clone, Copy, Default)]
 struct GraphSize {
     nodes: usize,
@@ -72,14 +71,14 @@ impl GraphSize {
                 let in_functions: usize = functions.map(|function| function.node_def.len()).sum();
                 GraphSize { nodes: def.node.len().saturating_add(in_functions), bytes: def.encoded_len() }
             }
-            // Its functions are the session's, and shared by all its graphs.
+            // The functions are the session's, and shared by all its graphs.
             PartitionGraph::Graph(graph) => GraphSize { nodes: graph.len(), bytes: graph.held_bytes_without_attrs() },
         }
     }
 }
 
 impl Graphs {
-    /// Returns why a graph of a size does not fit, if it doesn't.
+    /// Returns an error if a graph of this size exceeds a bound.
     fn check(&self, size: GraphSize) -> Result<()> {
         let exceeded = |what: &str, now: usize, more: usize, most: usize| {
             Err(Status::resource_exhausted(format!(
@@ -102,13 +101,13 @@ impl Graphs {
 }
 
 impl GraphMgr {
-    /// Makes a manager without partitions.
+    /// Returns a manager without partitions.
     pub fn new(registry: &'static OpRegistry, expected: Arc<ExpectedKeys>) -> GraphMgr {
         let kernels = Arc::new(SessionKernels::new());
         GraphMgr { registry, kernels, expected, spread: None, graphs: RwLock::default() }
     }
 
-    /// Returns the manager with what runs functions on other devices.
+    /// Returns the manager with a runtime for functions on other devices.
     pub fn with_spread(self, spread: Arc<dyn SpreadRuntime>) -> GraphMgr {
         GraphMgr { spread: Some(spread), ..self }
     }
@@ -118,7 +117,7 @@ impl GraphMgr {
         self.kernels.end();
     }
 
-    /// Compiles a partition; returns its handle and what it became.
+    /// Compiles a partition; returns its handle, and the compiled partition.
     pub fn register(
         &self,
         graph: PartitionGraph,
@@ -135,7 +134,7 @@ impl GraphMgr {
                 let bytes = graph.held_bytes();
                 (graph, bytes)
             }
-            // The attributes are also those of the session's graph, and charged there.
+            // The attributes are shared with the session's graph, and charged there.
             PartitionGraph::Graph(graph) => {
                 let bytes = graph.held_bytes_without_attrs();
                 (graph, bytes)
@@ -145,10 +144,10 @@ impl GraphMgr {
         let expectation = self.expected.add(&graph);
         let registered = RegisteredGraph::new(graph, devices, session, self, expectation, charge)?;
         let registered = Arc::new(registered);
-        // Not a number that others can guess: all masters that open no worker session share one.
+        // Unguessable, since all masters that open no worker session share one.
         let handle = system_secret();
         let mut graphs = self.graphs.write();
-        // Once more, because others may have come in between.
+        // Checked again, because others may have been added in the meantime.
         graphs.check(size)?;
         graphs.total.nodes += size.nodes;
         graphs.total.bytes += size.bytes;
@@ -164,7 +163,7 @@ impl GraphMgr {
         })
     }
 
-    /// Drops a partition; steps of it that run go on.
+    /// Drops a partition; its running steps continue.
     pub fn deregister(&self, handle: &str) -> Result<()> {
         let removed = {
             let mut graphs = self.graphs.write();
@@ -183,7 +182,7 @@ impl GraphMgr {
 
 /// A partition of a graph, compiled for each of this task's devices that it uses.
 pub(crate) struct RegisteredGraph {
-    /// For the graph and what it is compiled to.
+    /// For the graph and the compiled partition.
     _charge: Charge,
     whole: Arc<NodeGraph>,
     devices: Vec<LocalDevice>,
@@ -191,26 +190,26 @@ pub(crate) struct RegisteredGraph {
     kernels: Arc<SessionKernels>,
     registry: &'static OpRegistry,
     spread: Option<Arc<dyn SpreadRuntime>>,
-    /// How many calls lie around it, if it is the body of a function.
+    /// The number of enclosing calls, if it is the body of a function.
     call_depth: u32,
     /// For whole steps: feeds are arguments and fetches are results.
     units: Vec<Unit>,
-    /// Where each feed goes and each fetch comes from.
+    /// The destination of each feed, and the source of each fetch.
     feeds: Terminals,
     fetches: Terminals,
-    /// For partial runs: feeds and fetches meet in the rendezvous, because they come later.
+    /// For partial runs: feeds and fetches pass through the rendezvous, because they come later.
     partial_units: OnceLock<Result<Vec<Unit>>>,
     /// The tensors that other tasks push to it.
     _expectation: Expectation,
 }
 
-/// The feeds or the fetches of a partition. A step hashes no key: masters mostly give the keys in the order of the graph's nodes,
-/// and others are found by search.
+/// The feeds or the fetches of a partition. A step hashes no keys: masters mostly send them in the order of the graph's nodes, and
+/// others are found by a binary search.
 #[derive(Default)]
 struct Terminals {
-    /// Each with its unit and the index there, in the order in which their nodes come in the graph.
+    /// Each with its unit and the index there, in the order of their nodes in the graph.
     in_order: Vec<(Arc<str>, (usize, usize))>,
-    /// Where each is in that list, by the order of the keys.
+    /// The indices in that list, in the order of the keys.
     by_key: Vec<usize>,
 }
 
@@ -232,7 +231,7 @@ impl Terminals {
         Ok(Terminals { in_order, by_key })
     }
 
-    /// Finds the one with a key, which is probably the one at `position`.
+    /// Finds the one with a key, which is probably at `position`.
     fn find(&self, position: usize, key: &str) -> Option<(usize, usize)> {
         if let Some((known, place)) = self.in_order.get(position)
             && **known == *key
@@ -254,17 +253,17 @@ struct Unit {
     num_results: usize,
 }
 
-/// What the steps of a worker share.
+/// The resources that the steps of a worker share.
 pub(crate) struct StepContext {
     /// Runs expensive nodes.
     pub runner: Arc<dyn JobRunner>,
-    /// Takes what ops print.
+    /// Receives the lines that ops print.
     pub logger: Arc<dyn Logger>,
     /// Runs collective ops.
     pub collectives: Arc<dyn Collectives>,
 }
 
-/// A step of a partition that is about to run or has run.
+/// A step of a partition, before, during or after its run.
 pub(crate) struct GraphStep {
     executors: SmallVec<[(Arc<Executor>, Arc<Step>); 1]>,
     traces: Vec<Arc<NodeTrace>>,
@@ -356,7 +355,7 @@ impl RegisteredGraph {
         Ok(self.prepare_units(args, step, rendezvous, context, is_traced))
     }
 
-    /// Prepares a whole step whose feeds come in the order in which the graph has their nodes.
+    /// Prepares a whole step whose feeds are in the order of their nodes in the graph.
     pub fn prepare_in_order(
         &self,
         arguments: &mut dyn Iterator<Item = Tensor>,
@@ -391,7 +390,7 @@ impl RegisteredGraph {
         prepared
     }
 
-    /// Prepares a partial run, whose feeds and fetches go through the rendezvous.
+    /// Prepares a partial run, whose feeds and fetches pass through the rendezvous.
     pub fn prepare_partial(
         &self,
         step: &Arc<StepState>,
@@ -444,13 +443,13 @@ impl RegisteredGraph {
                 .fetches
                 .find(position, key)
                 .ok_or_else(|| Status::invalid_argument(format!("the partition has no fetch of key {key}")))?;
-            // Cloned, because one tensor may be asked for twice.
+            // Cloned, because a tensor may be fetched twice.
             results.get(unit).and_then(|results| results.get(index).cloned().flatten()).ok_or_else(|| not_valid(key))
         };
         keys.iter().enumerate().map(take).collect()
     }
 
-    /// Takes the fetches out of a step that has ended, in the order in which the graph has their nodes.
+    /// Takes the fetches out of a step that has ended, in the order of their nodes in the graph.
     pub fn results_in_order(&self, step: &GraphStep) -> Result<Vec<Tensor>> {
         let mut results = step.take_results();
         let mut take = |(key, (unit, index)): &(Arc<str>, (usize, usize))| {
@@ -489,7 +488,7 @@ impl GraphStep {
         self.executors.iter().map(|(_, step)| step.frame.take_results()).collect()
     }
 
-    /// Starts the step on each device, with what takes note of its end there.
+    /// Starts the step on each device, with a callback for its end there.
     pub fn start<D: FnOnce(Result<()>) + Send + 'static>(&self, mut done: impl FnMut() -> D) {
         for (executor, step) in &self.executors {
             executor.run(step.clone(), done());
@@ -504,19 +503,19 @@ impl GraphStep {
         }
     }
 
-    /// Returns how often `run` calls `done`.
+    /// Returns the number of times that `run` calls `done`.
     pub fn num_devices(&self) -> usize {
         self.executors.len()
     }
 
-    /// Returns what the trace noted, when there was one.
+    /// Returns the records of the trace, if there was one.
     pub fn step_stats(&self) -> Option<proto::StepStats> {
         let dev_stats: Vec<_> = self.traces.iter().map(|trace| trace.take()).collect();
         (!dev_stats.is_empty()).then_some(proto::StepStats { dev_stats })
     }
 }
 
-/// Says that a fetched tensor was never made.
+/// Returns the error for a fetched tensor that was never computed.
 pub(super) fn not_valid(key: &str) -> Status {
     let name = RendezvousKey::parse(key).map_or_else(|_| key.to_owned(), |key| key.edge_name().to_owned());
     Status::invalid_argument(format!(
@@ -582,7 +581,7 @@ fn number_terminals(graph: &mut NodeGraph) -> Result<(Vec<Arc<str>>, Vec<Arc<str
     Ok(keys)
 }
 
-/// Turns feeds and fetches into receives and sends, for a step whose feeds come after it has started.
+/// Converts feeds and fetches to receives and sends, for a step that is fed after it has started.
 fn terminals_to_transfers(graph: &mut NodeGraph, ops: &dyn OpLookup) -> Result<()> {
     let terminals: Vec<NodeId> = graph.iter().filter(|(_, node)| is_terminal(node)).map(|(id, _)| id).collect();
     for id in terminals {

@@ -217,9 +217,10 @@ pub fn wait_for_chief(target: &Target, chief: &str, own: &str) -> Result<()> {
     }
 }
 
-/// Waits, when training by all-reduce is over for a worker, until it is over for all: the others may still read what this one gave to the
-/// last step. The workers tell the chief that they have finished, and wait until it is done; the chief waits for them, not for long, and
-/// then tells by [`tell_chief_done`] that it is.
+/// Waits until training by all-reduce is over for all workers, since the others may still read this worker's tensors of the last step.
+///
+/// The workers tell the chief that they have finished, and wait until it is done. The chief waits for them for a short while, and then
+/// reports that it is done with [`tell_chief_done`].
 ///
 /// ```
 /// use ferroflow::distributed::{ClusterSpec, Server, ServerConfig, done, start_server_with};

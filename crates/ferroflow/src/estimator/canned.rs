@@ -197,7 +197,7 @@ fn name_slots(graph: &Graph, between: &str) -> Result<()> {
     Ok(())
 }
 
-/// Adds the operations by which each optimizer minimizes the loss with the variables of its scope. Where workers train as equals, the
+/// Adds the operations by which each optimizer minimizes the loss with the variables of its scope. If workers train as equals, the
 /// gradients of all parts are reduced together: a step changes all variables or none.
 fn minimize_parts(parts: &[(Box<dyn Optimizer>, &str)], loss: &Output) -> Result<Vec<Operation>> {
     if !GradientReduction::is_set(loss.graph()) {

@@ -60,7 +60,7 @@ pub struct Estimator {
     pub(super) config: RunConfig,
     model_dir: String,
     pub(super) warm_start: Option<WarmStartSettings>,
-    /// Where it was made, which mistakes of its model name.
+    /// The line of the program that made it, which mistakes in its model name.
     caller: &'static Location<'static>,
     /// One event file for each directory, however often it is evaluated.
     writers: Arc<Mutex<BTreeMap<String, FileWriter>>>,
@@ -229,7 +229,7 @@ impl Estimator {
             // A mistake that is already in the graph came first, and has the line of the model function.
             Err(status) => graph.finish().and(Err(status)),
         }
-        // That of a canned estimator is in the library.
+        // The model function of a canned estimator is in the library.
         .map_err(|status| status.append(format!(" [estimator made at {}]", self.caller)))
     }
 

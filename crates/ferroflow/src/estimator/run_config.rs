@@ -16,10 +16,10 @@ use tensor::Result;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// Parameter servers hold the variables, and each worker changes them for itself.
+    /// Parameter servers hold the variables, and each worker updates them independently.
     #[default]
     ParameterServers,
-    /// Every worker has all variables that the model doesn't put elsewhere, and all apply the mean of all gradients. There need be no
+    /// Every worker has all variables that the model doesn't place elsewhere, and all apply the mean of all gradients. This needs no
     /// parameter servers. The chief saves checkpoints.
     AllReduce,
 }
@@ -58,8 +58,8 @@ pub struct RunConfig {
     pub master: Option<Target>,
     /// How the workers train one model.
     pub strategy: Strategy,
-    /// How few and how many workers may train by all-reduce, if the others should go on when one is lost, and take in one that comes;
-    /// without, all of the cluster train, or none.
+    /// The bounds of the number of workers that train by all-reduce, if the others should continue when one is lost and admit one that
+    /// joins. If it is `None`, all workers of the cluster are needed.
     pub elastic: Option<(usize, usize)>,
     /// How long a task waits until it can train: for the others, and for the chief to initialize; without end if not given.
     pub session_creation_timeout_secs: Option<u64>,
@@ -105,7 +105,7 @@ impl RunConfig {
         self
     }
 
-    /// Sets how few and how many workers may train by all-reduce: the others go on when one is lost, and take in one that comes.
+    /// Sets the bounds of the number of workers that train by all-reduce: the others continue when one is lost, and admit one that joins.
     ///
     /// ```
     /// use ferroflow::estimator::{RunConfig, Strategy};
@@ -158,7 +158,7 @@ impl RunConfig {
         self.tf_config.as_ref().map(|told| &told.cluster)
     }
 
-    /// Returns the workers that train as equals, if this is the task of one.
+    /// Returns the group of workers that train as equals, if this task is one of them.
     pub(super) fn worker_group(&self) -> Result<Option<WorkerGroup>> {
         let told = self.tf_config.as_ref().filter(|told| !told.is_evaluator() && told.job != "ps");
         let (Strategy::AllReduce, Some(told)) = (self.strategy, told) else { return Ok(None) };

@@ -96,7 +96,7 @@ impl Estimator {
         {
             settings.add_to(graph, &mut scaffold)?;
         }
-        // Workers that train as equals all initialize their variables, and the chief's replace them; it alone saves.
+        // Workers that train as equals all initialize their variables, which the chief's then replace; only the chief saves.
         let session_config = match group {
             Some(group) => group.session_config(config.session_config.clone().unwrap_or_default()),
             None => config.session_config_of_task(),

@@ -25,7 +25,7 @@ pub struct SequenceNumericColumn {
     normalizer: Option<Normalizer>,
 }
 
-/// Describes a column of sequences of numbers, one at a time.
+/// Describes a column of sequences of numbers, with one number per time step.
 ///
 /// ```
 /// assert_eq!(ferroflow::feature_column::sequence_numeric_column("speed").name(), "speed");
@@ -35,7 +35,7 @@ pub fn sequence_numeric_column(key: &str) -> SequenceNumericColumn {
 }
 
 impl SequenceNumericColumn {
-    /// Sets the shape of the numbers of a time.
+    /// Sets the shape of the numbers of a time step.
     ///
     /// ```
     /// let position = ferroflow::feature_column::sequence_numeric_column("position").shape(&[3]);
@@ -53,7 +53,7 @@ impl SequenceNumericColumn {
         SequenceNumericColumn { dtype, ..self }
     }
 
-    /// Sets the number behind the end of a sequence; zero unless told otherwise.
+    /// Sets the number that pads a sequence after its end; the default is zero.
     ///
     /// ```
     /// let speed = ferroflow::feature_column::sequence_numeric_column("speed").default_value(-1.0);
@@ -62,7 +62,7 @@ impl SequenceNumericColumn {
         SequenceNumericColumn { default: value, ..self }
     }
 
-    /// Sets what is made of the numbers first. What stands behind the end of a sequence stays as it is.
+    /// Sets a function that is applied to the numbers first. The padding after the end of a sequence stays as it is.
     ///
     /// ```
     /// use ferroflow::feature_column::sequence_numeric_column;
@@ -102,7 +102,7 @@ impl SequenceNumericColumn {
         }
     }
 
-    /// Adds the numbers of each row and time, and how long each row is.
+    /// Adds the numbers of each row and time step, and the length of each row.
     pub(super) fn dense(&self, made: &mut Transformations<'_>) -> Result<(Output, Output)> {
         let Feature::Sparse(sparse) = made.feature(&self.key)? else {
             return Err(Status::invalid_argument(format!(
@@ -132,7 +132,7 @@ impl SequenceNumericColumn {
     }
 }
 
-/// Reshapes to the batch, time, and so many numbers of a time.
+/// Reshapes to batch, time step, and this many numbers per time step.
 pub(super) fn by_time(x: &Output, num_elements: i64) -> Result<Output> {
     let width = i32::try_from(num_elements)
         .map_err(|_| Status::invalid_argument(format!("{num_elements} numbers of a time are too many")))?;

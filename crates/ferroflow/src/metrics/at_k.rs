@@ -18,7 +18,7 @@ impl MetricBuilder {
         Ok(top.output(1))
     }
 
-    /// Returns a name with the number of classes and the one that counts.
+    /// Returns a name with the number of classes, and the only class that is counted.
     pub(super) fn name_at_k(&self, name: &str, k: Option<i64>) -> String {
         let k = k.map_or_else(|| "k".to_owned(), |k| k.to_string());
         match self.class_id {
@@ -27,9 +27,9 @@ impl MetricBuilder {
         }
     }
 
-    /// Adds `right / (right + wrong)` of the `k` most likely classes, or of the predictions, when these are classes.
+    /// Adds `right / (right + wrong)` of the `k` most likely classes, or of the predictions, if these are classes.
     pub(super) fn at_k(&self, graph: &Graph, k: Option<i64>, wrong: Count) -> Result<Metric> {
-        // Wrong is what is predicted and no label, or a label and not predicted.
+        // A class is wrong if it is predicted and no label, or a label and not predicted.
         let (wrong, difference) = match wrong {
             Count::FalsePositives => ("false_positive", "a-b"),
             _ => ("false_negative", "b-a"),
@@ -63,12 +63,12 @@ impl MetricBuilder {
         Ok(Metric { value: divide(&right.value, &wrong.value)?, update: divide(&right.update, &wrong.update)? })
     }
 
-    /// Adds the mean over rows of the precision at each class that is right.
+    /// Adds the mean over rows of the precision at each right class.
     pub(super) fn average_precision(&self, graph: &Graph, k: i64) -> Result<Metric> {
         let chosen = cast(&self.top_k(graph, k)?, DType::Int64)?;
         let labels = self.labels_of(&chosen)?;
         let last = known_rank(&chosen, "predictions")? as i32 - 1;
-        // Each of the most likely classes beside every label.
+        // Compares each of the most likely classes with every label.
         let is_label = node("Equal", &[&expand_dims(&chosen, -1)?, &expand_dims(&labels, -2)?])?;
         let is_right = cast(&reduce("Any", &is_label, &[last + 1], false)?, DType::Double)?;
         let sum_so_far = |x: &Output| node("Cumsum", &[x, &compose::int(graph, last)]);
@@ -91,13 +91,13 @@ impl MetricBuilder {
                 Ok::<_, Status>(Metric { value: variable.read(), update })
             })
         };
-        // As in TensorFlow, which has an operation `max` before.
+        // As in TensorFlow, which has an operation `max` before this one.
         let most = summed("max_1", &most)?;
         let total = summed("total", &reduce_all("Sum", &average)?)?;
         Ok(Metric { value: div_no_nan(&total.value, &most.value)?, update: div_no_nan(&total.update, &most.update)? })
     }
 
-    /// Returns the labels with as many axes as the classes that were chosen.
+    /// Returns the labels with as many axes as the most likely classes.
     fn labels_of(&self, chosen: &Output) -> Result<Output> {
         let (ours, theirs) = (known_rank(&self.labels, "labels")?, known_rank(chosen, "predictions")?);
         let labels = cast(&self.labels, DType::Int64)?;
@@ -121,7 +121,7 @@ fn set_size(graph: &Graph, a: &Output, b: &Output, operation: &str) -> Result<Ou
     Ok(graph.op("SetSize").inputs(&parts).try_build()?.output(0))
 }
 
-/// Adds whether the sets that an operation makes of the rows of two tensors have a class.
+/// Adds whether the set that a set operation computes from each row of two tensors contains a class.
 fn is_in_set(a: &Output, b: &Output, class: i64, operation: &str) -> Result<Output> {
     let last = known_rank(a, "predictions")? as i32 - 1;
     let has_class = |x: &Output| {

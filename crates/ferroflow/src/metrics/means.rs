@@ -55,7 +55,7 @@ impl MetricBuilder {
         Ok(Metric { value: divide(&total.read(), &number.read())?, update: divide(&new_total, &new_number)? })
     }
 
-    /// Adds `right / (right + wrong)`, or 0 when there is neither.
+    /// Adds `right / (right + wrong)`, or 0 if both are 0.
     pub(super) fn ratio(&self, graph: &Graph, right: Count, wrong: Count) -> Result<Metric> {
         let (labels, predictions, weights) = self.fitted(graph, Some(DType::Bool))?;
         let counted = |what: Count| {

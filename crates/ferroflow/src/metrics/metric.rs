@@ -46,7 +46,7 @@ pub enum Curve {
     PrecisionRecall,
 }
 
-/// How [`auc`] sums up the area between two thresholds.
+/// How [`auc`] computes the area between two thresholds.
 ///
 /// ```
 /// use ferroflow::losses::{Labels, Predictions};
@@ -59,14 +59,14 @@ pub enum Curve {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Summation {
-    /// By the mean of both ends.
+    /// With the mean of both ends.
     #[default]
     Trapezoidal,
-    /// Along the curve between the ends, which is not straight where it is of precision over recall.
+    /// Along the curve between the ends, which isn't straight for precision over recall.
     CarefulInterpolation,
-    /// By the lower end: at most the area.
+    /// With the lower end: a lower bound of the area.
     Minoring,
-    /// By the upper end: at least the area.
+    /// With the upper end: an upper bound of the area.
     Majoring,
 }
 
@@ -169,7 +169,7 @@ pub fn mean(values: &Output) -> MetricBuilder {
     MetricBuilder::new(MetricKind::Mean, values, values)
 }
 
-/// The mean of each element of values, whose shape must be known.
+/// The mean of each element of the values, whose shape must be known.
 ///
 /// ```
 /// use ferroflow::{Graph, PartialShape, Tensor, metrics};
@@ -221,7 +221,7 @@ metrics! {
     accuracy() => MetricKind::Accuracy;
     /// The mean absolute difference between predictions and labels.
     mean_absolute_error() => MetricKind::MeanAbsoluteError;
-    /// The mean distance of predictions from labels, over what is normal for each; one that is 0 counts as no error.
+    /// The mean distance of predictions from labels, each divided by its normalizer; a normalizer of 0 counts as no error.
     mean_relative_error(normalizer: &Output = "&predictions") =>
         MetricKind::MeanRelativeError { normalizer: normalizer.clone() };
     /// One minus the mean cosine of the angle between unit vectors along an axis.
@@ -276,9 +276,9 @@ metrics! {
     recall_at_k(k: i64 = "1") => MetricKind::RecallAtK { k };
     /// The mean of the [precision](precision_at_k) at each of the `k` most likely classes that is a label.
     average_precision_at_k(k: i64 = "1") => MetricKind::AveragePrecisionAtK { k };
-    /// [`precision_at_k`] where the predictions are the most likely classes already.
+    /// [`precision_at_k`] for predictions that are the most likely classes already.
     precision_at_top_k() => MetricKind::PrecisionAtTopK;
-    /// [`recall_at_k`] where the predictions are the most likely classes already.
+    /// [`recall_at_k`] for predictions that are the most likely classes already.
     recall_at_top_k() => MetricKind::RecallAtTopK;
 }
 
@@ -357,7 +357,7 @@ impl MetricBuilder {
         self
     }
 
-    /// Sets how [`auc`] sums up the area between two thresholds.
+    /// Sets how [`auc`] computes the area between two thresholds.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions};
@@ -372,7 +372,7 @@ impl MetricBuilder {
         self
     }
 
-    /// Has [`precision_at_k`] and [`recall_at_k`] count one class only.
+    /// Makes [`precision_at_k`] and [`recall_at_k`] count one class only.
     ///
     /// ```
     /// use ferroflow::losses::{Labels, Predictions};

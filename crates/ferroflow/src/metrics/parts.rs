@@ -1,4 +1,4 @@
-//! What metrics are made of: their variables, and weights that fit.
+//! The parts of metrics: their variables, and weights with the shape of the values.
 
 use crate::compose::{self, cast};
 use crate::losses::check_weights;
@@ -6,7 +6,7 @@ use crate::variable::{Kind, Variable, collections};
 use graph::{Graph, Output};
 use tensor::{DType, Result, Shape, Status, Tensor};
 
-/// The collection of the variables of metrics, which are local variables too.
+/// The collection of the variables of metrics, which are local variables, too.
 ///
 /// ```
 /// use ferroflow::metrics::{METRIC_VARIABLES, mean};
@@ -18,7 +18,7 @@ use tensor::{DType, Result, Shape, Status, Tensor};
 /// ```
 pub const METRIC_VARIABLES: &str = "metric_variables";
 
-/// Adds values times their weights, which must fit them.
+/// Adds the product of values and weights, and a check that their shapes are compatible.
 pub(super) fn weighted(values: &Output, weights: &Output) -> Result<Output> {
     let multiply = || compose::mul(values, &cast(weights, values.dtype())?);
     match check_weights(weights, values)? {
@@ -27,7 +27,7 @@ pub(super) fn weighted(values: &Output, weights: &Output) -> Result<Output> {
     }
 }
 
-/// Adds weights with as many axes as values, where they have one more or one less.
+/// Returns weights with as many axes as the values, if they have one more or one less.
 pub(super) fn fitted_weights(weights: &Output, values: &Output) -> Result<Output> {
     match (weights.shape().rank(), values.shape().rank()) {
         (Some(0), _) => Ok(weights.clone()),
@@ -37,7 +37,7 @@ pub(super) fn fitted_weights(weights: &Output, values: &Output) -> Result<Output
     }
 }
 
-/// Makes a local variable of zeros.
+/// Adds a local variable of zeros.
 pub(super) fn metric_variable(graph: &Graph, name: &str, dims: &[i64], dtype: DType) -> Result<Variable> {
     let shape = Shape::new(dims)?;
     let collections = [collections::LOCAL_VARIABLES, METRIC_VARIABLES];

@@ -138,8 +138,8 @@ impl MetricBuilder {
     }
 }
 
-/// Adds the area under the curve of precision over recall, between whose points true positives grow linearly with positives, as Davis
-/// and Goadrich show.
+/// Adds the area under the curve of precision over recall. Between its points, true positives grow linearly with positives, as Davis
+/// and Goadrich have shown.
 fn interpolated_area(tp: &Output, fneg: &Output, fp: &Output) -> Result<Output> {
     let positives = compose::add(tp, fp)?;
     let (first, next) = (|x: &Output| rows(x, 0, Some(-1)), |x: &Output| rows(x, 1, None));

@@ -1,5 +1,5 @@
-//! [`GradientReduction`]: what happens to the gradients of a graph before an optimizer applies them, where workers train as equals. It
-//! belongs to the graph, so that every optimizer of a model function takes part.
+//! [`GradientReduction`]: how the gradients of a graph are reduced before an optimizer applies them, if workers train as equals. It belongs
+//! to the graph, so that it applies to every optimizer of a model function.
 
 use crate::variable::Variable;
 use graph::Graph;
@@ -14,7 +14,7 @@ type Gradient = (Option<Grad>, Variable);
 /// Returns the means of gradients over all workers.
 pub(crate) type Reduce = Arc<dyn Fn(&Graph, &[Gradient]) -> Result<Vec<Gradient>> + Send + Sync>;
 
-/// How the gradients of a graph are reduced, if they are, and which of them are means already.
+/// How the gradients of a graph are reduced, if at all, and which of them are means already.
 #[derive(Default)]
 pub(crate) struct GradientReduction {
     reduce: Mutex<Option<Reduce>>,

@@ -2,7 +2,7 @@
 //!
 //! In the order in which a run is compiled: [`place()`] assigns a device to every node; [`prune()`] keeps the nodes that a run
 //! needs, and turns feeds into `_Arg` and fetches into `_Retval` nodes; [`optimize()`] simplifies the graph;
-//! [`settle_terminals`] decides where `_Arg` and `_Retval` nodes run, and by which keys they are fed and fetched; and
+//! [`settle_terminals`] decides where `_Arg` and `_Retval` nodes run, and their keys for feeds and fetches; and
 //! [`partition()`] splits the graph at device boundaries.
 
 pub mod optimize;

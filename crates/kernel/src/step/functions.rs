@@ -1,4 +1,4 @@
-//! What runs the functions that the nodes of a step call. The executor implements [`FunctionRuntime`].
+//! [`FunctionRuntime`] runs the functions that the nodes of a step call. The executor implements it.
 
 use super::Step;
 use graph::AttrMap;

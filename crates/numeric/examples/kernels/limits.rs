@@ -1,5 +1,5 @@
-//! What the machine can do at best: multiplications and additions per second by a loop of nothing else, and bytes per second by
-//! a copy. Kernels are compared with these.
+//! Measures the machine's limits, with which kernels are compared: multiplications and additions per second in a loop of nothing else,
+//! and bytes per second of a copy.
 
 use crate::timing::{Threads, best_seconds};
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ impl Limits {
         self.flops[threads as usize]
     }
 
-    /// Returns bytes read and written per second by a copy that reads and writes this many together.
+    /// Returns the bytes read and written per second by a copy that reads and writes this many bytes in total.
     pub fn copied_bytes(&self, bytes: f64, threads: Threads) -> f64 {
         // Sizes within a third of each other share a measurement.
         let len = (bytes / 8.0).max(64.0);
@@ -113,7 +113,7 @@ fn flops_per_step() -> f64 {
     (2 * SUMS * lanes) as f64
 }
 
-/// The lanes of a register of the other architectures.
+/// The lanes of a register on other architectures.
 #[cfg(not(target_arch = "x86_64"))]
 const LANES: usize = 4;
 

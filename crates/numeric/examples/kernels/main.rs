@@ -1,8 +1,8 @@
-//! Prints the speed of the main loops on this machine, and its share of what the machine can do at best:
+//! Prints the speed of the main loops on this machine, and its share of the machine's limit:
 //! `cargo run --release -p ferroflow-numeric --example kernels [name part] [seconds for each]`.
 //!
-//! The limit of a product is a loop of multiplications and additions, that of other loops a copy of as many bytes. Winograd's
-//! convolutions leave multiplications out, so they may exceed it.
+//! The limit of a product is a loop of multiplications and additions, that of other loops is a copy of as many bytes. Winograd's
+//! convolutions need fewer multiplications, so they may exceed it.
 
 mod limits;
 mod timing;
@@ -39,7 +39,7 @@ fn main() {
     training(&bench);
 }
 
-/// What a loop does, which decides the limit that it is compared with.
+/// The work of a loop, which decides the limit that it is compared with.
 #[derive(Clone, Copy)]
 enum Work {
     /// Floating-point operations.
@@ -264,7 +264,7 @@ fn pools(bench: &Bench) {
     }
 }
 
-/// What else a step of training does.
+/// The other loops of a training step.
 fn training(bench: &Bench) {
     for (rows, classes) in [(100, 10), (1000, 1000)] {
         let (logits, labels) = (ramp(rows * classes), ramp(rows * classes));

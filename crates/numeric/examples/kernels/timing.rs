@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// How many threads a loop may use.
+/// The threads that a loop may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
     One,
@@ -18,7 +18,7 @@ impl Threads {
     }
 }
 
-/// Shorter loops are timed several at once.
+/// Shorter loops are run several times for each measurement.
 const SHORTEST_SECONDS: f64 = 30e-6;
 
 /// Runs `body` for some time and returns its best time.

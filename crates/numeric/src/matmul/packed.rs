@@ -1,9 +1,8 @@
-//! Second operands that stay the same from one product to the next, such as the weights in a loop, are packed once.
+//! Packs a second operand once if it stays the same from one product to the next, such as the weights in a loop.
 //!
-//! [`KeptPanels`] belongs to whoever multiplies. It knows the contents of an operand by numbers that its caller gives, which must
-//! never be the same for other contents. The first product with some contents packs them on its way, as always. The second one
-//! packs all of them into memory that is kept, since there will probably be a third. The result is the same either way, to the last
-//! bit.
+//! [`KeptPanels`] belongs to a kernel that multiplies. Its caller identifies the contents of an operand by numbers, which must differ for
+//! different contents. The first product packs the contents block by block, as always. The second one packs all of them into memory
+//! that is kept, since a third will probably follow. The result is the same in all cases, to the last bit.
 
 use super::block::{MatrixView, Panels};
 use super::kernel::HasMicrokernel;
@@ -13,13 +12,13 @@ use bytemuck::Pod;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The most bytes of panels that the process keeps. Operands beyond that are packed in each product.
+/// The most bytes of panels that the process keeps. Further operands are packed in each product.
 pub const KEPT_BYTES_MAX: usize = 256 << 20;
 
-/// Smaller operands are packed in no time.
+/// Smaller operands are packed so quickly that keeping their panels gains nothing.
 const OPERAND_BYTES_MIN: usize = 4 << 10;
 
-/// Bytes of the panels that are kept now.
+/// The bytes of the panels that are kept now.
 static KEPT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// The panels of one operand.
@@ -28,19 +27,19 @@ pub struct PackedOperand<T> {
     _charge: Charge,
 }
 
-/// The panels of the operand that the last products had.
+/// The panels of the operand of the last products.
 pub struct KeptPanels<T> {
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
     key: Option<Key>,
-    /// Panels of the contents with the key if they are `current`, else of earlier ones.
+    /// The panels: of the contents with the key if they are `current`, otherwise of earlier contents.
     packed: Option<Arc<PackedOperand<T>>>,
     is_current: bool,
 }
 
-/// What panels depend on.
+/// Everything that panels depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     contents: [u64; 3],
@@ -50,7 +49,7 @@ struct Key {
 }
 
 impl<T> KeptPanels<T> {
-    /// Returns a place where nothing is kept yet.
+    /// Returns an empty cache.
     pub const fn new() -> KeptPanels<T> {
         KeptPanels { state: Mutex::new(State { key: None, packed: None, is_current: false }) }
     }
@@ -63,8 +62,8 @@ impl<T> Default for KeptPanels<T> {
 }
 
 impl<T: MatMulElement> KeptPanels<T> {
-    /// Returns the panels of the second operand of a product if it has been multiplied before. Contents with the same numbers must be
-    /// the same; without numbers nothing is kept.
+    /// Returns the panels of a product's second operand if it has been multiplied before. Contents with the same numbers must be equal;
+    /// without numbers nothing is kept.
     pub fn of(
         &self,
         shape: MatMulShape,
@@ -76,7 +75,7 @@ impl<T: MatMulElement> KeptPanels<T> {
         }
         let contents = contents()?;
         let key = Key { contents, depth: shape.k, columns: shape.n, stored: shape.b };
-        // While another thread packs, this one multiplies without.
+        // While another thread packs, this one multiplies without kept panels.
         let mut state = self.state.try_lock().ok()?;
         if state.key != Some(key) {
             state.key = Some(key);
@@ -84,7 +83,7 @@ impl<T: MatMulElement> KeptPanels<T> {
             return None;
         }
         if !state.is_current {
-            // Memory that nobody uses any more is used again, since fresh pages cost more than packing.
+            // Unused panels are overwritten, since fresh pages cost more than packing.
             let before = state.packed.take().and_then(Arc::into_inner);
             state.packed = T::pack(shape, b, before).map(Arc::new);
             state.is_current = true;
@@ -93,7 +92,7 @@ impl<T: MatMulElement> KeptPanels<T> {
     }
 }
 
-/// Packs the second operand of a product, unless too much is kept already.
+/// Packs the second operand of a product, unless that would exceed the bound.
 pub(super) fn pack<T: HasMicrokernel + Pod>(
     shape: MatMulShape,
     b: &[T],
@@ -116,7 +115,7 @@ pub(super) fn pack<T: HasMicrokernel + Pod>(
     Some(PackedOperand { panels: Panels::pack(view, k, n, memory), _charge: charge })
 }
 
-/// Bytes that are counted as kept until it is dropped.
+/// Bytes that count as kept until this is dropped.
 struct Charge(usize);
 
 impl Charge {
@@ -202,12 +201,12 @@ mod tests {
         let of_second = kept.of(shape, &second, || Some([2, 0, 0])).expect("the second time");
         assert!(product(&first, Some(&of_first)) == product(&first, None));
         assert!(product(&second, Some(&of_second)) == product(&second, None));
-        // Nobody else has these panels now, so that their memory is used again.
+        // Nobody else has these panels, so their memory is used again.
         drop((of_first, of_second));
         assert!(kept.of(shape, &first, || Some([3, 0, 0])).is_none());
         let again = kept.of(shape, &first, || Some([3, 0, 0])).expect("the second time");
         assert!(product(&first, Some(&again)) == product(&first, None));
-        // The same contents, read as the transposed matrix, are another operand.
+        // The same contents, read as a transposed matrix, are a different operand.
         assert!(kept.of(shape.stored(Operand::Plain, Operand::Transposed), &first, || Some([3, 0, 0])).is_none());
     }
 

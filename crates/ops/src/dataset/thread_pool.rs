@@ -1,5 +1,5 @@
-//! Thread pools that a dataset's functions are to run in: ThreadPoolHandle, ThreadPoolDataset. Functions run in the task's own
-//! threads here, so that a pool only has a name.
+//! Thread pools for a dataset's functions: ThreadPoolHandle, ThreadPoolDataset. Here functions run on the task's own threads, so a
+//! pool is only a name.
 
 use super::base::{INPUT, SHAPES, TYPES, dataset_op, input_dataset, shared_dataset_kernel};
 use crate::data_flow::ResourceOp;

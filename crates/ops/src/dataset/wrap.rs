@@ -1,4 +1,4 @@
-//! Datasets that pass for another kind of variant, so that nobody takes them apart on the way: WrapDatasetVariant,
+//! Datasets as another kind of variant, so that nothing looks into them on the way: WrapDatasetVariant,
 //! UnwrapDatasetVariant.
 
 use super::base::dataset_of;

@@ -1,26 +1,26 @@
-//! [`TableSpec`]: the kind of a table, and the types and shapes of what it holds.
+//! [`TableSpec`]: the kind of a table, and the types and shapes of its keys and values.
 
 use super::column::Key;
 use tensor::{DType, Shape};
 
-/// What may be done with a table.
+/// The kind of a table, by the operations that it allows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TableKind {
-    /// It is filled once.
+    /// A table that is filled once.
     Initializable,
-    /// It takes and gives keys at any time.
+    /// A table whose keys can be inserted and exported at any time.
     Mutable,
-    /// As above, and shows its buckets: those that nobody has used carry a key that stands for that.
+    /// As above, with visible buckets: unused ones have a special key.
     Dense {
         empty_key: Key,
         deleted_key: Option<Key>,
         initial_buckets: usize,
-        /// How full it may be before the buckets are doubled.
+        /// The load at which the number of buckets is doubled.
         max_load_factor: MaxLoadFactor,
     },
 }
 
-/// A part of the whole, between 0 and 1.
+/// A fraction between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MaxLoadFactor(pub f32);
 

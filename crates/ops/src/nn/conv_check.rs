@@ -1,9 +1,9 @@
-//! The checks of the gradient ops of convolutions, in TensorFlow's order and words.
+//! The checks of the gradient ops of convolutions, in TensorFlow's order and with its texts.
 
 use super::window::{Images, Window};
 use tensor::{Result, Shape, Status};
 
-/// The shapes of a convolution's input, filter and output. For a gradient op two of them are its inputs', and one is given by sizes.
+/// The shapes of a convolution's input, filter and output. For a gradient op, two are the shapes of inputs, and one is given as sizes.
 pub(super) struct ConvShapes<'a> {
     pub input: &'a Shape,
     pub filter: &'a Shape,
@@ -11,7 +11,7 @@ pub(super) struct ConvShapes<'a> {
 }
 
 impl ConvShapes<'_> {
-    /// Checks that the shapes fit each other for a gradient op.
+    /// Checks that the shapes are compatible for a gradient op.
     pub(super) fn check(&self, window: &Window, op: &str) -> Result<()> {
         match window.spatial {
             2 => self.check_images(window, &op.replace("Backprop", "CustomBackprop")),

@@ -4,7 +4,7 @@ use crate::movement::Movable;
 use crate::sizes::shape_of_sizes;
 use tensor::{Result, Shape, Status, Tensor};
 
-/// Whose texts the errors of a sparse tensor have. TensorFlow's kernels check the same by different functions.
+/// The source of the error texts for a sparse tensor: TensorFlow's kernels check the same conditions with different functions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Words {
     /// Of the kernels that make a `SparseTensor` object.
@@ -20,7 +20,7 @@ pub(super) enum Words {
 }
 
 impl Words {
-    /// Returns the error for another number of indices than of values.
+    /// Returns the error if the numbers of indices and values differ.
     fn counts(self, indices: i64, values: i64) -> Status {
         Status::invalid_argument(match self {
             Words::Created => format!(
@@ -39,7 +39,7 @@ impl Words {
     }
 }
 
-/// The three tensors of a sparse tensor, whose sizes fit each other. Indices may still be out of bounds.
+/// The three tensors of a sparse tensor, whose sizes match. Indices may still be out of bounds.
 #[derive(Clone, Copy)]
 pub(super) struct Sparse<'a> {
     /// `count` rows of `rank` numbers.
@@ -53,7 +53,7 @@ impl<'a> Sparse<'a> {
         Sparse::in_words(Words::Created, indices, values, shape)
     }
 
-    /// As [`new`](Self::new), with the texts of errors that TensorFlow's kernel has.
+    /// As [`new`](Self::new), with the error texts of the given source.
     pub(super) fn in_words(
         words: Words,
         indices: &'a Tensor,
@@ -129,7 +129,7 @@ impl<'a> Sparse<'a> {
         }
     }
 
-    /// As [`check_bounds`](Self::check_bounds), in the words of [`Words::Validated`].
+    /// As [`check_bounds`](Self::check_bounds), with the texts of [`Words::Validated`].
     pub(super) fn validate_bounds(&self) -> Result<()> {
         match (0..self.count()).find(|&row| !in_bounds(self.index(row), self.shape)) {
             Some(row) => Err(tuple_out_of_bounds(row, self.index(row))),
@@ -137,7 +137,7 @@ impl<'a> Sparse<'a> {
         }
     }
 
-    /// Returns where a value is.
+    /// Returns the coordinates of a value.
     pub(super) fn index(&self, row: usize) -> &'a [i64] {
         let rank = self.rank();
         &self.indices[row * rank..(row + 1) * rank]
@@ -155,12 +155,12 @@ pub(super) fn out_of_bounds(row: usize, index: &[i64], shape: &[i64]) -> Status 
     Status::invalid_argument(format!("indices[{row}] = [{index}] is out of bounds: need 0 <= index < [{shape}]"))
 }
 
-/// Returns the error for an index outside a shape, in the words of [`Words::Validated`].
+/// Returns the error for an index outside a shape, with the text of [`Words::Validated`].
 pub(super) fn tuple_out_of_bounds(row: usize, index: &[i64]) -> Status {
     Status::invalid_argument(format!("Sparse index tuple indices[{row}, :] = {index:?} is out of bounds"))
 }
 
-/// Returns numbers with commas between them.
+/// Formats numbers with commas between them.
 pub(super) fn list(numbers: &[i64]) -> String {
     numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
 }

@@ -1,4 +1,4 @@
-//! The index of a checkpoint: its header and its entries, in and out of the table.
+//! The index of a checkpoint: writes and reads its header and entries.
 
 use super::{data_filename, meta_filename};
 use crate::file_system::{FileSystem, WritableFile, create_temporary, host_number, lock_within, path};
@@ -42,7 +42,7 @@ pub(super) fn open_index(file_system: &dyn FileSystem, prefix: &str) -> Result<(
     Ok((table, header))
 }
 
-/// Fails for a file whose writer says that we can't read it.
+/// Returns an error for a file that, according to its header, this version can't read.
 pub(crate) fn check_version(version: &VersionDef) -> Result<()> {
     let problem = if version.min_consumer > FORMAT_VERSION {
         format!(
@@ -67,7 +67,7 @@ pub(super) fn decode_entry(key: &[u8], value: &[u8]) -> Result<BundleEntryProto>
         .map_err(|_| Status::data_loss(format!("Entry for key {} not parseable.", key.escape_ascii())))
 }
 
-/// Calls `visit` with every entry but the header.
+/// Calls `visit` with every entry except the header.
 pub(super) fn for_each_entry(
     table: &Table,
     mut visit: impl FnMut(&[u8], BundleEntryProto) -> Result<()>,
@@ -83,15 +83,15 @@ pub(super) fn for_each_entry(
     Ok(())
 }
 
-/// How long another saver of the same checkpoint may take to put its own in place.
+/// How long to wait for another saver of the same checkpoint.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Puts a checkpoint in place: first its data files, by renaming, then its index, which is returned open and locked.
+/// Puts a checkpoint in place: renames first its data files, then its index, which is returned open and locked.
 ///
-/// Everything is on stable storage before the index appears under its name, and the index appears in one step, so that
-/// whoever opens `PREFIX.index`, at whatever instant the machine stopped, finds what belongs to it. The data files of
-/// a checkpoint that is being replaced are deleted last. The checkpoint is locked meanwhile: two savers that chose names at
-/// the same time would overwrite or delete each other's data files.
+/// Everything is on stable storage before the index appears under its name, and the index appears in one step. So a reader of
+/// `PREFIX.index` finds the data files that belong to it, whenever the machine has stopped. The data files of a replaced checkpoint
+/// are deleted last. The checkpoint is locked in the meantime: two savers that chose names at the same time would overwrite or delete
+/// each other's data files.
 pub(super) fn install(
     file_system: &dyn FileSystem,
     prefix: &str,
@@ -128,11 +128,11 @@ pub(super) fn install(
     Ok(file)
 }
 
-/// Puts a checkpoint in place where files appear whole, and nothing can be locked.
+/// Puts a checkpoint in place in a file system in which files appear whole and can't be locked.
 ///
-/// No two savers have data files of the same name, since the names are reserved ([`create_data_file`]), and the index appears last,
-/// in one step: of two savers at the same time, the one whose index is put last has written the checkpoint. Only the data files of
-/// the index that was there before are deleted; those of another saver at work may be about to get theirs.
+/// Data files of different savers have different names, since the names are reserved ([`create_data_file`]), and the index appears
+/// last, in one step: of two concurrent savers, the one whose index is put last has written the checkpoint. Only the data files of the
+/// previous index are deleted; the index of other data files may be about to appear.
 fn install_whole(
     file_system: &dyn FileSystem,
     prefix: &str,
@@ -172,8 +172,8 @@ fn install_whole(
     Ok(file)
 }
 
-/// Creates the first of `needed` data files where files appear whole, under a name that no other saver has; returns it with the
-/// number of data files that is part of it.
+/// Creates the first of `needed` data files in a file system in which files appear whole, under a name that no other saver has;
+/// returns it with the number of data files in the name.
 pub(super) fn create_data_file(
     file_system: &dyn FileSystem,
     prefix: &str,
@@ -194,10 +194,10 @@ pub(super) fn create_data_file(
     Err(Status::resource_exhausted(format!("{prefix}: too many data files of savers that were killed; delete them")))
 }
 
-/// How many savers of one checkpoint may have been killed without another having completed it.
+/// The most savers of one checkpoint that may have been killed before another one completes it.
 const NAME_ATTEMPTS: usize = 1000;
 
-/// Keeps other savers from putting PREFIX in place; `None` where there are no locks.
+/// Keeps other savers from putting PREFIX in place; `None` if the file system has no locks.
 pub(super) fn lock_prefix(
     file_system: &dyn FileSystem,
     prefix: &str,
@@ -216,7 +216,7 @@ fn check_unwritten(file_system: &dyn FileSystem, prefix: &str) -> Result<()> {
             Err(status) if status.code() != Code::NotFound => return Err(status),
             _ => return Ok(()),
         }
-        // A step that has failed holds its parts until its tasks have heard of it.
+        // A failed step holds its parts until its tasks have been told.
         if start.elapsed() >= PART_PATIENCE {
             return Err(Status::already_exists(format!(
                 "{index} was written by another saver, which is about to merge it; two savers can't write one sharded \
@@ -227,7 +227,7 @@ fn check_unwritten(file_system: &dyn FileSystem, prefix: &str) -> Result<()> {
     }
 }
 
-/// How long the parts of another save may be in the way, and how often they are looked at.
+/// How long the parts of another save may be in the way, and the interval at which they are checked.
 const PART_PATIENCE: Duration = Duration::from_secs(10);
 const PART_PAUSE: Duration = Duration::from_millis(5);
 
@@ -264,7 +264,7 @@ fn fill_index(file: &mut dyn WritableFile, prefix: &str, num_shards: usize, entr
     file.sync()
 }
 
-/// Returns for how many data files to name the new ones.
+/// Returns the number of data files for the names of the new ones.
 ///
 /// When PREFIX is complete already, its data files must keep their names until the new index is there. The number of
 /// data files is part of their names, and one that is larger than needed does no harm: nobody opens a data file that
@@ -296,8 +296,8 @@ pub fn is_part(prefix: &str) -> bool {
     path::basename(prefix).starts_with("part-") && path::basename(path::dirname(prefix)).contains("_temp")
 }
 
-/// Returns the field behind a part's header that says that this program has written the part, and on which machine. TensorFlow
-/// skips fields that it doesn't know.
+/// Returns the field after a part's header that marks the part as written by this program, and names the machine. TensorFlow skips
+/// unknown fields.
 fn part_mark(host: u32) -> Vec<u8> {
     let mut field = PART_MARK.to_vec();
     field.extend(host.to_le_bytes());
@@ -307,7 +307,7 @@ fn part_mark(host: u32) -> Vec<u8> {
 /// Field 15, of 13 bytes.
 const PART_MARK: &[u8] = b"\x7a\x0dferroflow";
 
-/// Returns the number of the machine on which this program wrote a part; `None` for a part that somebody else has written.
+/// Returns the number of the machine on which this program wrote a part; `None` if another program wrote it.
 pub(super) fn part_host(file_system: &dyn FileSystem, index: &str) -> Result<Option<u32>> {
     let header = Table::open(file_system.open(index)?)?.get(b"")?.unwrap_or_default();
     let Some((rest, host)) = header.split_last_chunk::<4>() else { return Ok(None) };

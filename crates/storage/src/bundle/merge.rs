@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use tensor::{Code, Result, ResultExt, Status};
 
-/// How to merge.
+/// Options of a merge.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MergeOptions {
-    /// Whether shards that aren't there are left out, as long as there is one.
+    /// Whether missing shards are left out, as long as one exists.
     pub allow_missing_files: bool,
-    /// Whether the shards' directories are deleted afterwards, when nothing else is in them.
+    /// Whether the shards' directories are deleted afterwards, if nothing else is in them.
     pub delete_old_dirs: bool,
 }
 
-/// Makes one checkpoint of several: their data files are renamed, and their indexes become one.
+/// Merges several checkpoints into one: renames their data files and merges their indexes.
 ///
 /// Everything is checked before the first file is renamed.
 pub fn merge_bundles(

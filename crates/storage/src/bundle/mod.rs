@@ -4,11 +4,10 @@
 //! and the files `PREFIX.data-SSSSS-of-NNNNN`, which hold nothing but the bytes. The entry under the empty name tells
 //! how many data files there are. A partitioned variable has one entry that lists its slices and one for each slice.
 //!
-//! A checkpoint is put in place so that a kill or a power cut at any instant leaves the old one or the new one whole:
-//! data and index are on stable storage under temporary names first, then the data files get their names, which differ
-//! from those of a checkpoint that is being replaced, and the rename of the index is the instant of change. Checksums are
-//! compared whenever something is read. What a saver that was killed has left behind is deleted by the next one in the same
-//! directory.
+//! A checkpoint is put in place so that a kill or a power cut at any moment leaves the old or the new one complete. First, data and
+//! index are on stable storage under temporary names. Then the data files get their names, which differ from those of a replaced
+//! checkpoint. Finally the rename of the index replaces the checkpoint. Checksums are verified whenever something is read. The
+//! leftovers of a killed saver are deleted by the next saver in the same directory.
 
 mod index;
 mod merge;

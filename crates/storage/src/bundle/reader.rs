@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tensor::{Buffer, Code, DType, Result, Shape, Status, StringElement, Tensor, Variant};
 
-/// What a checkpoint says about one of its tensors.
+/// The description of a tensor in a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
     /// The name.
@@ -22,20 +22,20 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// The shape of the whole tensor.
     pub shape: Shape,
-    /// How many bytes it takes in the data files.
+    /// Its size in the data files, in bytes.
     pub bytes: u64,
-    /// The slices in which it is stored; empty when it is stored in one piece.
+    /// The slices in which it is stored; empty if it is stored in one piece.
     pub slices: Vec<TensorSlice>,
 }
 
-/// An open checkpoint. Tensors are read when they are asked for, by several threads at once if need be.
+/// An open checkpoint. Tensors are read on request, also by several threads at the same time.
 pub struct BundleReader {
     file_system: Arc<dyn FileSystem>,
     prefix: String,
     table: Table,
     num_shards: i32,
     data_files: Mutex<HashMap<i32, DataFile>>,
-    /// The places whose checksum has been compared, so that parts of them may be read alone.
+    /// The ranges whose checksum was verified, so that parts of them may be read alone.
     verified: Mutex<HashSet<Place>>,
 }
 
@@ -53,7 +53,7 @@ struct DataFile {
     length: u64,
 }
 
-/// Where the bytes of a tensor or of a slice are.
+/// The location of the bytes of a tensor or of a slice.
 struct Stored {
     dtype: DType,
     shape: Shape,
@@ -62,19 +62,19 @@ struct Stored {
     data: DataFile,
 }
 
-/// How much is read at once: small enough that its checksum is taken while it is in the cache.
+/// The bytes that are read at once: few enough that their checksum is computed while they are in the cache.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Runs of at least this many bytes are read on their own, once the checksum of their tensor has been compared.
+/// Runs of at least this many bytes are read separately, once the checksum of their tensor was verified.
 const SINGLE_READ_BYTES: usize = 64 << 10;
 
-/// How often a checkpoint may be replaced between the opening of its index and that of its data.
+/// The number of times that a checkpoint may be replaced between the opening of its index and that of its data.
 const OPEN_ATTEMPTS: u32 = 100;
 
 impl BundleReader {
     /// Opens `PREFIX.index` and the first of its data files; the others are opened when they are needed.
     ///
-    /// A checkpoint of one data file can be read to its end even if it is replaced meanwhile.
+    /// A checkpoint with one data file can be read to its end even if it is replaced in the meantime.
     pub fn open(file_system: Arc<dyn FileSystem>, prefix: &str) -> Result<BundleReader> {
         let (mut table, mut header) = open_index(&*file_system, prefix)?;
         let mut data_files = HashMap::new();
@@ -85,12 +85,12 @@ impl BundleReader {
                     break;
                 }
                 Err(status) if status.code() == Code::NotFound => {}
-                // It is told when a tensor is asked for; an index alone can be listed.
+                // The error is returned when a tensor is requested; an index alone can be listed.
                 Err(_) => break,
             }
             let before = header.num_shards;
             (table, header) = open_index(&*file_system, prefix)?;
-            // Another number says that the checkpoint was replaced after its index was opened.
+            // A different number means that the checkpoint was replaced after its index was opened.
             if header.num_shards == before {
                 break;
             }
@@ -110,7 +110,7 @@ impl BundleReader {
         &self.prefix
     }
 
-    /// Returns for how many data files the checkpoint's are named.
+    /// Returns the number of data files in the names of the checkpoint's files.
     pub fn num_shards(&self) -> usize {
         usize::try_from(self.num_shards).unwrap_or(0)
     }
@@ -120,16 +120,16 @@ impl BundleReader {
         Ok(!name.is_empty() && self.table.get(name.as_bytes())?.is_some())
     }
 
-    /// Returns what the index says about a tensor.
+    /// Returns the description of a tensor in the index.
     pub fn info(&self, name: &str) -> Result<TensorInfo> {
         self.info_from_entry(name.to_owned(), &self.entry(name)?)
     }
 
-    /// Returns what the index says about all tensors, by name.
+    /// Returns the descriptions of all tensors in the index, by name.
     pub fn list(&self) -> Result<Vec<TensorInfo>> {
         let mut infos = Vec::new();
         for_each_entry(&self.table, |key, entry| {
-            // Slices are told of with the tensor that they belong to.
+            // Slices are described with their tensor.
             if !key.starts_with(&[0]) {
                 infos.push(self.info_from_entry(String::from_utf8_lossy(key).into_owned(), &entry)?);
             }
@@ -150,12 +150,12 @@ impl BundleReader {
 
     /// Reads a slice of a tensor, in however many and whichever slices it is stored.
     ///
-    /// The memory that this takes is that of the result, not that of what is stored.
+    /// This allocates memory for the result, not for the stored tensor.
     pub fn lookup_slice(&self, name: &str, slice: &TensorSlice) -> Result<Tensor> {
         self.lookup_entry_slice(name, &self.entry(name)?, slice)
     }
 
-    /// Reads everything and compares every checksum.
+    /// Reads everything and verifies every checksum.
     pub fn verify(&self) -> Result<()> {
         for_each_entry(&self.table, |key, entry| {
             if !entry.slices.is_empty() {
@@ -229,7 +229,7 @@ impl BundleReader {
         }
     }
 
-    /// Makes one tensor, the box `wanted`, of parts of the stored ones.
+    /// Assembles one tensor, the box `wanted`, from parts of the stored ones.
     fn assemble(&self, dtype: DType, wanted: &[Extent], stored: &[(Vec<Extent>, Stored)]) -> Result<Tensor> {
         let shape = Shape::new(&whole_lengths(wanted))?;
         if dtype == DType::Variant {
@@ -298,7 +298,7 @@ impl BundleReader {
         Ok(elements)
     }
 
-    /// Copies runs of bytes of what is stored to `output`.
+    /// Copies runs of stored bytes to `output`.
     fn read_runs(&self, stored: &Stored, runs: Runs, output: &mut [u8]) -> Result<()> {
         let verified = self.lock_verified().contains(&stored.place);
         if verified && runs.run_length() >= SINGLE_READ_BYTES {
@@ -329,7 +329,7 @@ impl BundleReader {
         })
     }
 
-    /// Reads a range of what is stored, chunk by chunk, and compares the checksum when the range is all of it.
+    /// Reads a range of a stored tensor or slice, chunk by chunk, and verifies the checksum if the range is all of it.
     fn stream(
         &self,
         stored: &Stored,
@@ -365,7 +365,7 @@ impl BundleReader {
         Ok(())
     }
 
-    /// Checks an entry against its data file, so that nothing is allocated for bytes that aren't there.
+    /// Checks an entry against its data file, so that nothing is allocated for bytes that don't exist.
     fn stored(&self, name: &str, entry: &BundleEntryProto) -> Result<Stored> {
         let (dtype, shape) = type_and_shape(name, entry)?;
         let data = self.data_file(entry.shard_id)?;

@@ -12,7 +12,7 @@ use tensor::Result;
 
 /// Deletes the leftovers in the directory of a checkpoint that is about to be written.
 ///
-/// Nothing depends on it: what can't be deleted, or may belong to somebody, stays.
+/// Nothing depends on it: files that can't be deleted, or may be in use, stay.
 pub(super) fn sweep_leftovers(file_system: &dyn FileSystem, prefix: &str) {
     let own = path::dirname(prefix);
     // The parts of a sharded save are in a directory beside its checkpoint.
@@ -38,7 +38,7 @@ fn sweep_files(file_system: &dyn FileSystem, directory: &str) {
 }
 
 fn sweep_data_files(file_system: &dyn FileSystem, prefix: &str, leftover: &str) -> Result<()> {
-    // Whoever has the lock is about to replace or delete these files anyhow.
+    // The holder of the lock is about to replace or delete these files anyway.
     let _locked = lock_prefix(file_system, prefix, Duration::ZERO)?;
     let num_shards = num_shards_of(file_system, leftover)?;
     let index = meta_filename(prefix);
@@ -48,7 +48,7 @@ fn sweep_data_files(file_system: &dyn FileSystem, prefix: &str, leftover: &str) 
     let written = file_system.stat(leftover)?.modified_nanos;
     for (name, total) in existing_data_files(file_system, prefix)? {
         let data = path::join(path::dirname(prefix), &name);
-        // One that is younger than the index was written by somebody else, such as TensorFlow, who may be at it.
+        // A file that is newer than the index was written by another program, such as TensorFlow, which may still use it.
         if total == num_shards && file_system.stat(&data)?.modified_nanos <= written {
             file_system.delete_file(&data)?;
         }
@@ -65,7 +65,7 @@ fn is_directory_of_parts(name: &str) -> bool {
         })
 }
 
-/// Deletes a directory of parts when this program wrote all that is in it and no saver lives that did.
+/// Deletes a directory of parts if this program wrote everything in it and none of its savers is running.
 fn sweep_parts(file_system: &dyn FileSystem, directory: &str) -> Result<()> {
     let reaches_all = file_system.locks_reach_all_hosts(directory);
     let is_told = |host: u32| reaches_all || host == host_number();
@@ -76,7 +76,7 @@ fn sweep_parts(file_system: &dyn FileSystem, directory: &str) -> Result<()> {
         let host = match (parse_temporary(name), name.strip_suffix(".index")) {
             (Some((_, host)), _) => Some(host),
             (None, Some(part)) if part.starts_with("part-") => part_host(file_system, &file)?,
-            // A data file belongs to whom its index does, which is there or about to be.
+            // A data file belongs to the owner of its index, which exists or is about to.
             _ if is_data_of(name, &names) => {
                 files.push(file);
                 continue;
@@ -90,7 +90,7 @@ fn sweep_parts(file_system: &dyn FileSystem, directory: &str) -> Result<()> {
         locks.push(lock?);
         files.push(file);
     }
-    // An empty one may just have been made.
+    // An empty directory may just have been created.
     if files.is_empty() {
         return Ok(());
     }

@@ -275,7 +275,7 @@ fn a_checkpoint_that_is_replaced_stays_whole_until_the_new_one_is() {
         writer.finish().unwrap();
         assert_eq!(dir.reader("m").lookup("x").unwrap().to_scalar::<i32>().unwrap(), value);
         assert_eq!(dir.names().len(), 2, "{:?}", dir.names());
-        // Whoever has opened the old checkpoint reads it to its end.
+        // A reader that has opened the old checkpoint can read it to its end.
         if let Some(before) = before {
             assert_eq!(before.lookup("x").unwrap().to_scalar::<i32>().unwrap(), value - 1);
         }

@@ -10,7 +10,7 @@ use proto::BundleEntryProto;
 use std::sync::{Arc, Mutex};
 use tensor::{Code, DType, Result, Shape, Status, Tensor};
 
-/// How a checkpoint is laid out.
+/// The layout of a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct BundleWriterOptions {
     /// Every tensor starts at a multiple of this in the data file.
@@ -25,7 +25,7 @@ impl Default for BundleWriterOptions {
 
 /// Writes the tensors of one data file, and the index when it is finished.
 ///
-/// Until then nothing is visible under the checkpoint's names; dropped before that, the writer cleans up.
+/// Until then, nothing is visible under the checkpoint's names. If the writer is dropped before, it cleans up.
 pub struct BundleWriter {
     file_system: Arc<dyn FileSystem>,
     prefix: String,
@@ -33,7 +33,7 @@ pub struct BundleWriter {
     entries: Entries,
     /// The data file; `None` once it is closed.
     data: Option<Box<dyn WritableFile>>,
-    /// The name of the data file until the index is there; where files appear whole, it keeps it.
+    /// The name of the data file until the index is in place; in a file system in which files appear whole, this is the final name.
     temporary: String,
     size: u64,
     /// Whether a write has failed, after which the data file is of no use.
@@ -45,7 +45,7 @@ pub struct BundleWriter {
 const CHUNK_BYTES: usize = 1 << 20;
 
 impl BundleWriter {
-    /// Starts a checkpoint; the directory is made when only that is missing.
+    /// Starts a checkpoint; creates the directory if only that is missing.
     pub fn new(file_system: Arc<dyn FileSystem>, prefix: &str, options: BundleWriterOptions) -> Result<BundleWriter> {
         match file_system.create_dir(path::dirname(prefix)) {
             Err(status) if status.code() != Code::AlreadyExists => return Err(status),
@@ -55,7 +55,7 @@ impl BundleWriter {
             let (_, name, data) = create_data_file(&*file_system, prefix, 1)?;
             (name, data)
         } else {
-            // What savers left that were killed would stay for good.
+            // The leftovers of killed savers would stay forever.
             sweep_leftovers(&*file_system, prefix);
             create_temporary(&*file_system, &data_filename(prefix, 0, 1))?
         };
@@ -112,13 +112,13 @@ impl BundleWriter {
         Ok(())
     }
 
-    /// Puts the checkpoint in place. One of the same prefix stays whole until the new one is, even if this is killed.
+    /// Puts the checkpoint in place. An old one with the same prefix stays complete until the new one is, even if this process is killed.
     pub fn finish(self) -> Result<()> {
         self.finish_and_hold().map(drop)
     }
 
-    /// Puts a part of a sharded checkpoint in place. As long as what is returned lives, other savers know that somebody is about
-    /// to merge it.
+    /// Puts a part of a sharded checkpoint in place. Until the returned value is dropped, other savers know that the part is about to be
+    /// merged.
     pub fn finish_and_hold(mut self) -> Result<HeldPart> {
         if let Some(status) = self.failed.take() {
             return Err(status);

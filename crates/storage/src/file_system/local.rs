@@ -209,7 +209,7 @@ fn open_writable(path: &str, options: &mut OpenOptions) -> Result<Box<dyn Writab
     writer(open_at_once(path, options)?, path)
 }
 
-/// Locks a file that was just created as `local`, unless another process has locked or deleted it meanwhile.
+/// Locks a file that was just created as `local`, unless another process has locked or deleted it in the meantime.
 pub(super) fn lock_created(file: File, local: &str, path: &str) -> Result<Box<dyn WritableFile>> {
     // A sweep may have found it before it was locked, and may have deleted it or be about to.
     let is_ours = match file.try_lock() {

@@ -1,4 +1,4 @@
-//! Locks that end with the process that has them, however it ends.
+//! Locks that end with their process, however it ends.
 
 use super::{FileSystem, hostname};
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tensor::{Result, Status};
 
-/// What came of [`FileSystem::try_lock_file`].
+/// The result of [`FileSystem::try_lock_file`].
 pub enum Locking {
     /// The lock is ours.
     Held(LockFile),
@@ -67,7 +67,7 @@ pub(super) fn is_at(file: &File, path: &std::path::Path) -> bool {
     }
 }
 
-/// Waits for a lock file for a time; `None` when the file system has no locks.
+/// Waits for a lock file for a limited time; `None` if the file system has no locks.
 pub fn lock_within(file_system: &dyn FileSystem, path: &str, patience: Duration) -> Result<Option<LockFile>> {
     let (holder, start) = (holder(), Instant::now());
     loop {

@@ -1,5 +1,5 @@
-//! File systems: the operations that checkpoints, records and event files need, as traits that the local disk and stores of objects
-//! implement, and the [`FileSystems`] that pick the right one by a path's scheme.
+//! File systems: the operations that checkpoints, records and event files need, as traits that the local disk and object stores
+//! implement, and [`FileSystems`], which selects one by a path's scheme.
 //!
 //! Paths are strings, as they are on TensorFlow's wire. `file://` in front means the local disk, as does no scheme.
 
@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::{Code, Result, Status};
 
-/// What [`FileSystem::stat`] tells about a path.
+/// The properties of a path, from [`FileSystem::stat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStatistics {
     /// The size in bytes; 0 for a directory.
@@ -117,7 +117,7 @@ pub trait FileSystem: Send + Sync {
     /// Opens a file for writing at its end, and creates it when there is none.
     fn open_append(&self, path: &str) -> Result<Box<dyn WritableFile>>;
 
-    /// Returns whether a file or a directory is there.
+    /// Returns whether a file or a directory exists.
     fn exists(&self, path: &str) -> Result<bool>;
 
     /// Returns the size, the time of the last change, and whether it is a directory.
@@ -158,7 +158,7 @@ pub trait FileSystem: Send + Sync {
         let mut content = Vec::new();
         loop {
             let start = content.len();
-            // A file may grow or shrink meanwhile, so its length is a first guess only; some say that it is 0.
+            // A file may grow or shrink in the meantime, so its length is only a first guess; some files report 0.
             let missing = file.length()?.saturating_sub(start as u64);
             let wanted = usize::try_from(missing).unwrap_or(usize::MAX).max(UNKNOWN_PIECE_BYTES.min(start.max(4096)));
             let end = start.saturating_add(wanted);
@@ -311,11 +311,11 @@ impl FileSystems {
     }
 }
 
-/// One for all of this process, so that its connections are used again.
+/// One for the whole process, so that its connections are reused.
 #[cfg(feature = "object_store")]
 static REMOTE: std::sync::LazyLock<Arc<RemoteFileSystem>> = std::sync::LazyLock::new(Arc::default);
 
-/// Fails for a path with a scheme that no build, or not this one, has a file system for.
+/// Returns an error for a path with a scheme for which no build, or not this one, has a file system.
 fn check_scheme(path: &str) -> Result<()> {
     let known = FileSystems::all();
     known.for_path(path).map(drop)

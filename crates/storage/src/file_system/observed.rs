@@ -1,22 +1,22 @@
-//! A file system that tells of every change, for whoever keeps a record of what was written.
+//! A file system that reports every change, for records such as the audit log.
 
 use super::{ExistingLock, FileStatistics, FileSystem, Locking, RandomAccessFile, WritableFile};
 use std::fmt;
 use std::sync::Arc;
 use tensor::Result;
 
-/// What was done to a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was opened to be written anew.
+    /// It was created or truncated.
     Write,
-    /// It was opened to be continued.
+    /// It was opened for appending.
     Append,
     /// It was renamed; the path is the new one.
     Rename,
     /// It was deleted.
     Delete,
-    /// A directory was made.
+    /// A directory was created.
     MakeDirectory,
 }
 
@@ -32,10 +32,10 @@ impl fmt::Display for Change {
     }
 }
 
-/// Is told of each change, with the path and how it ended.
+/// Receives each change, with the path and the result.
 pub type Observer = Arc<dyn Fn(Change, &str, Result<()>) + Send + Sync>;
 
-/// Another file system whose changes are told to an observer, those that fail too.
+/// Another file system, whose changes are reported to an observer, including failed ones.
 pub struct ObservedFileSystem {
     files: Arc<dyn FileSystem>,
     observer: Observer,
@@ -99,7 +99,7 @@ impl FileSystem for ObservedFileSystem {
     fn create_dir(&self, path: &str) -> Result<()> {
         let made = self.files.create_dir(path);
         match &made {
-            // One that is there already is no change.
+            // If the directory exists already, nothing is changed.
             Err(status) if status.code() == tensor::Code::AlreadyExists => made,
             _ => self.told(Change::MakeDirectory, path, made),
         }

@@ -62,7 +62,7 @@ struct OpenRoot {
     read_only: bool,
 }
 
-/// What is done with a path.
+/// The kind of access to a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Read,
@@ -227,7 +227,7 @@ impl FileSystem for RootedFileSystem {
         match self.stat(path) {
             Ok(_) => Ok(true),
             Err(status) if status.code() == Code::NotFound => Ok(false),
-            // Something beneath a file that is no directory isn't there.
+            // Nothing exists beneath a file that is no directory.
             Err(status) if status.message().ends_with("Not a directory") => Ok(false),
             Err(status) => Err(status),
         }
@@ -395,7 +395,7 @@ fn open_beneath(directory: &File, path: &str, flags: OFlags) -> rustix::io::Resu
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..OPEN_ATTEMPTS {
         match rustix::fs::openat2(directory, path, flags | OFlags::CLOEXEC, mode, resolve) {
-            // A directory was renamed meanwhile, so the kernel could not tell whether `..` leads out.
+            // A directory was renamed in the meantime, so the kernel could not determine whether `..` leads out.
             Err(Errno::AGAIN | Errno::INTR) => {}
             result => return Ok(File::from(result?)),
         }
@@ -403,7 +403,7 @@ fn open_beneath(directory: &File, path: &str, flags: OFlags) -> rustix::io::Resu
     Err(Errno::AGAIN)
 }
 
-/// How often a path is resolved while directories are renamed at the same time.
+/// The number of attempts to resolve a path while directories are renamed at the same time.
 const OPEN_ATTEMPTS: u32 = 128;
 
 /// Returns a path that doesn't depend on the working directory, without `.` and doubled slashes; `..` stays, since only the
@@ -418,7 +418,7 @@ fn absolute(working_directory: &str, path: &str) -> String {
     if whole.is_empty() { "/".to_owned() } else { whole }
 }
 
-/// Returns what of a path follows a directory that it starts with.
+/// Returns the rest of a path after a directory that it starts with.
 fn beneath<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(directory.trim_end_matches('/'))?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }

@@ -113,7 +113,7 @@ fn a_file_larger_than_any_tensor_is_refused_before_memory_is_taken() {
     assert_eq!(FileSystems::local().read(&path).unwrap_err().code(), Code::ResourceExhausted);
 }
 
-/// Whoever is no longer wanted stops in the middle of a file.
+/// A cancelled reader stops in the middle of a file.
 #[test]
 fn reading_ends_when_it_is_interrupted() {
     let (_keep, dir) = directory();

@@ -10,12 +10,12 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::sync::Arc;
 use tensor::{Result, Status};
 
-/// How to read a record file.
+/// Options for reading a record file.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordReaderOptions {
     /// How the file is compressed.
     pub compression: CompressionType,
-    /// How much is read from the file system at once.
+    /// The bytes that are read from the file system at once.
     pub buffer_bytes: usize,
 }
 
@@ -34,8 +34,8 @@ impl RecordReaderOptions {
 
 /// Reads records one after the other.
 ///
-/// After an error or at the end the reader stays in front of the record it couldn't read: reading again succeeds when
-/// whoever writes the file has completed the record meanwhile.
+/// After an error or at the end, the reader stays before the record that it couldn't read: reading again succeeds if the writer has
+/// completed the record in the meantime.
 pub struct RecordReader {
     file: Arc<dyn RandomAccessFile>,
     options: RecordReaderOptions,

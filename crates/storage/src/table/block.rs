@@ -151,7 +151,7 @@ impl BlockCursor {
             return Ok(false);
         };
         let unshared = &block.data[entry.key_start..entry.value_start];
-        // Keys that don't increase are damage, and could make a small file walk on for ever.
+        // Keys that don't increase mean damage, and could make the walk through a small file endless.
         let previous = self.key.get(entry.shared..).ok_or_else(bad_entry)?;
         if (self.next == 0 && entry.shared != 0) || (self.started && unshared <= previous) {
             return Err(bad_entry());

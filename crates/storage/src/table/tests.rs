@@ -133,7 +133,7 @@ fn damage_is_told_apart() {
 
 #[test]
 fn an_index_that_names_a_block_twice_is_damage() {
-    // Otherwise a small file could be walked through for ever.
+    // Otherwise the walk through a small file could be endless.
     let mut file = Memory::default();
     let mut writer = TableWriter::new(&mut file, TableOptions { block_bytes: 1, ..Default::default() });
     writer.add(b"a", b"1").unwrap();

@@ -1,6 +1,6 @@
-//! Forwards packets between network namespaces: `forwarder [--offload] [--seed N] NAME=ADDRESS…` makes a TUN device of each name, prints
-//! `ready`, and then takes commands from its standard input, one a line, and answers each with a line. See `testkit::forwarder`. It ends
-//! with its input.
+//! Forwards packets between network namespaces: `forwarder [--offload] [--seed N] NAME=ADDRESS…` creates a TUN device for each name,
+//! prints `ready`, then reads commands from standard input, one per line, and answers each with a line. It exits at the end of its
+//! input. See `testkit::forwarder`.
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {

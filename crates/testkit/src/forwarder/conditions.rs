@@ -1,4 +1,4 @@
-//! What happens to packets on their way to or from a host, and the commands that change it.
+//! The conditions that packets to or from a host meet, and the commands that change them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Returns how long packets are held back.
+    /// Returns the delay of packets.
     pub fn delay(&self) -> Duration {
         Duration::from_micros(self.delay_micros.load(Ordering::Relaxed))
     }
@@ -56,7 +56,7 @@ pub struct Directions {
     pub outward: Conditions,
 }
 
-/// A change of conditions, as a command says it: `in|out|both [delay_ms=N] [loss=PART] [cut=yes|no]`.
+/// A change of conditions, in a command: `in|out|both [delay_ms=N] [loss=PART] [cut=yes|no]`.
 #[derive(Debug, PartialEq)]
 pub struct Change {
     is_inward: bool,
@@ -67,7 +67,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Reads the words of a command after the name of the host.
+    /// Parses the words of a command that follow the name of the host.
     pub fn parse(words: &[&str]) -> Result<Change, String> {
         let Some((direction, settings)) = words.split_first() else { return Err("which direction?".to_owned()) };
         let (is_inward, is_outward) = match *direction {

@@ -1,12 +1,12 @@
-//! The packets that are on their way to a host, in order, each with the time at which it arrives.
+//! The packets in flight to a host, in order, each with the time at which it arrives.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The most bytes on their way to a host; further packets are dropped, as by a full buffer of a router.
+/// The most bytes in flight to a host; further packets are dropped, as by the full buffer of a router.
 const BYTES_MAX: usize = 256 << 20;
 
-/// Packets that are on their way.
+/// Packets in flight.
 #[derive(Debug, Default)]
 pub struct Line {
     packets: VecDeque<(Instant, Vec<u8>)>,
@@ -25,7 +25,7 @@ impl Line {
         true
     }
 
-    /// Takes the next packet if it has arrived.
+    /// Removes and returns the next packet if it has arrived.
     pub fn pop(&mut self, now: Instant) -> Option<Vec<u8>> {
         let (due, _) = self.packets.front()?;
         if *due > now {
@@ -52,7 +52,7 @@ mod tests {
     fn packets_arrive_after_their_delay_and_in_order() {
         let (mut line, start) = (Line::default(), Instant::now());
         assert!(line.push(start, 5 * MS, b"first"));
-        // The delay became shorter meanwhile.
+        // The delay has become shorter in the meantime.
         assert!(line.push(start + MS, MS, b"second"));
         assert_eq!(line.wait(start), Some(5 * MS));
         assert_eq!(line.pop(start + 4 * MS), None);

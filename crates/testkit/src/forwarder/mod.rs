@@ -1,5 +1,6 @@
-//! Forwards packets between hosts, which are network namespaces with a TUN device each, and delays, loses or withholds them: what
-//! the kernel's `netem` does where it is built in. Conditions are set for each host and direction, and change while packets flow.
+//! Forwards packets between hosts, which are network namespaces with a TUN device each, and delays, loses or withholds them. The
+//! kernel's `netem` does that, too, but not every kernel has it. Conditions are set for each host and direction, and can change while
+//! packets flow.
 
 mod conditions;
 mod line;
@@ -15,29 +16,29 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest packet with offload, and its header.
+/// The length of the longest packet with offload, and of its header.
 const PACKET_BYTES_MAX: usize = (64 << 10) + tun::OFFLOAD_HEADER_BYTES;
 
-/// Where an IPv4 packet has its destination.
+/// The position of the destination in an IPv4 packet.
 const DESTINATION: std::ops::Range<usize> = 16..20;
 
-/// How long a thread with nothing on its way waits before it looks again.
+/// How long a thread waits before it checks again, if no packet is in flight.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A host, and what is on its way to it.
+/// A host, and the packets in flight to it.
 struct Host {
     name: String,
     address: Ipv4Addr,
     device: File,
     directions: Directions,
     line: Mutex<Line>,
-    /// Packets in the line and the one that is being delivered, so that none overtakes them.
+    /// The number of packets in the line, and the one that is being delivered, so that none overtakes them.
     num_waiting: AtomicUsize,
     has_packets: Condvar,
     counts: Counts,
 }
 
-/// What became of the packets that hosts sent.
+/// Counts the packets that hosts sent, by what became of them.
 #[derive(Default)]
 struct Counts {
     packets: AtomicU64,
@@ -114,7 +115,7 @@ impl Host {
     /// Delivers a packet now, or after the delay and the packets before it.
     fn take(&self, packet: &[u8], delay: Duration) -> bool {
         if delay.is_zero() && self.num_waiting.load(Ordering::Acquire) == 0 {
-            // A device that is down takes no packets, as a host that is down doesn't.
+            // A device that is down refuses packets, as a host that is down would.
             let _ = (&self.device).write(packet);
             return true;
         }
@@ -127,7 +128,7 @@ impl Host {
     }
 }
 
-/// Reads what a host sends, and passes it on to the host that it is for.
+/// Reads the packets that a host sends, and passes each on to its destination.
 fn forward(hosts: &[Host], number: usize, header_bytes: usize, seed: u64) {
     let host = &hosts[number];
     let mut buffer = vec![0; PACKET_BYTES_MAX];
@@ -162,7 +163,7 @@ fn forward(hosts: &[Host], number: usize, header_bytes: usize, seed: u64) {
     }
 }
 
-/// Delivers what is on its way to a host when it is due.
+/// Delivers the packets to a host when they are due.
 fn deliver(host: &Host) {
     let mut line = host.line.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -189,7 +190,7 @@ fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     is_version_4.then(|| Ipv4Addr::from(bytes))
 }
 
-/// Returns the next of a sequence of random numbers (splitmix64).
+/// Returns the next number of a random sequence (SplitMix64).
 fn next(state: u64) -> u64 {
     let mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

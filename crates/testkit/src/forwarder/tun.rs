@@ -3,25 +3,25 @@
 use rustix::ioctl::{IntegerSetter, Opcode, Setter, ioctl};
 use std::fs::File;
 
-/// Sets a device's name and kind; `_IOW('T', 202, int)`.
+/// The request that sets a device's name and kind; `_IOW('T', 202, int)`.
 const TUNSETIFF: Opcode = 0x4004_54ca;
 
-/// Says which packets the program takes unfinished; `_IOW('T', 208, unsigned int)`.
+/// The request that sets which unfinished packets the program accepts; `_IOW('T', 208, unsigned int)`.
 const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
 
-/// Packets of IP, without a header of the device itself.
+/// IP packets, without a header of the device.
 const IFF_TUN: u16 = 0x0001;
 const IFF_NO_PI: u16 = 0x1000;
 
-/// Every packet begins with [`OFFLOAD_HEADER_BYTES`] that say what is left to do.
+/// Every packet begins with [`OFFLOAD_HEADER_BYTES`] that describe the remaining work.
 const IFF_VNET_HDR: u16 = 0x4000;
 
-/// Checksums are left to the other end, and so is cutting TCP's data over IPv4 and IPv6 into segments.
+/// Checksums are left to the other end, and so is the segmentation of TCP over IPv4 and IPv6.
 const TUN_F_CSUM: usize = 0x01;
 const TUN_F_TSO4: usize = 0x02;
 const TUN_F_TSO6: usize = 0x04;
 
-/// The bytes in front of each packet of a device with offload.
+/// The length of the header before each packet of a device with offload.
 pub const OFFLOAD_HEADER_BYTES: usize = 10;
 
 /// The longest name of an interface.
@@ -35,8 +35,8 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Makes a device in the network namespace of the calling thread. It goes when the file is closed. With offload, the kernel passes on up to
-/// 64 kB of a TCP connection at once, so that a program forwards more of it in the same time.
+/// Creates a device in the network namespace of the calling thread. It is removed when the file is closed. With offload, the kernel
+/// passes on up to 64 kB of a TCP connection at once, so that a program can forward more in the same time.
 pub fn open(name: &str, has_offload: bool) -> std::io::Result<File> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         let message = format!("a device's name has 1 to {NAME_BYTES_MAX} bytes, not `{name}`");

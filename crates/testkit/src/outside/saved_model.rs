@@ -1,4 +1,4 @@
-//! SavedModels from outside: what a model's files hold, opened, looked through, loaded and run.
+//! SavedModels as input: opens, inspects, loads and runs a model whose files have the given bytes.
 
 use super::files::Directory;
 use super::{Outcome, Target, magnitude};
@@ -10,10 +10,10 @@ use ferroflow::{Result, SessionConfig};
 use proto::Message;
 use std::time::Duration;
 
-/// The time limit of a step: a mutated graph may wait for what never comes.
+/// The time limit of a step: a mutated graph may wait forever.
 const STEP_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What is between the files of an input, so that they stay apart when one becomes longer or shorter.
+/// The mark between the files of an input, so that they stay separate when one becomes longer or shorter.
 const MARK: &[u8] = b"<<file>>";
 
 /// The first byte of an input whose model is text; any other says that it is binary.
@@ -23,8 +23,8 @@ const AS_BINARY: u8 = b'b';
 const INDEX: &str = "variables/variables.index";
 const DATA: &str = "variables/variables.data-00000-of-00001";
 
-/// Models. An input has a first byte, and then the model, the index of its variables and their data, with a mark between them. Where there is no
-/// index, there are no files of variables.
+/// Models. An input is a first byte, followed by the model, the index of its variables and their data, with a mark between them. If there
+/// is no index, there are no files of variables.
 pub struct SavedModels(Directory);
 
 impl SavedModels {
@@ -73,7 +73,7 @@ impl SavedModels {
         Ok(said)
     }
 
-    /// Returns whether a step could write files or talk to others.
+    /// Returns whether a step could write files or connect to other processes.
     fn is_harmful(&self) -> bool {
         let text = std::fs::read_to_string(self.0.file("read/saved_model.pbtxt"));
         let model: proto::SavedModel = match text {
@@ -87,13 +87,13 @@ impl SavedModels {
         graphs.into_iter().any(|graph| {
             let functions = graph.library.iter().flat_map(|library| &library.function);
             let mut nodes = graph.node.iter().chain(functions.flat_map(|function| &function.node_def));
-            // A saver has a node that saves, which nothing runs.
+            // A saver has a node that saves, which no signature runs.
             nodes.any(|node| HARMFUL.contains(&node.op.as_str()) && !node.op.starts_with("Save"))
         })
     }
 }
 
-/// Returns what is before the first mark, and what is after it.
+/// Returns the bytes before the first mark, and those after it.
 fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
     match bytes.windows(MARK.len()).position(|window| window == MARK) {
         Some(at) => (&bytes[..at], &bytes[at + MARK.len()..]),

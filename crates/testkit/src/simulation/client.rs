@@ -1,4 +1,4 @@
-//! [`Client`]: a client of a simulated cluster. Every call that it makes ends, and with an error only as clients may see one.
+//! [`Client`]: a client of a simulated cluster. It checks that every call ends, and that clients may see its error.
 
 use super::cluster::SimulatedCluster;
 use super::random::Random;
@@ -15,21 +15,21 @@ use tensor::{Code, Result, Status, Tensor};
 pub struct Client {
     /// The cluster.
     pub cluster: Arc<SimulatedCluster>,
-    /// What it draws.
+    /// Its random numbers.
     pub random: Random,
     name: String,
     master: Arc<dyn MasterInterface>,
     graph: Arc<GraphDef>,
     session: Option<String>,
-    /// Sessions whose end could not be told.
+    /// Sessions that it could not close.
     unclosed: Vec<String>,
     timeout: Option<Duration>,
-    /// In so many of a thousand cases it gives a call up before its end.
+    /// The calls in a thousand that it cancels before their end.
     gives_up: u64,
 }
 
 impl Client {
-    /// Makes a client of a task's master, with a graph for its sessions.
+    /// Returns a client of a task's master, with a graph for its sessions.
     pub fn new(
         cluster: &Arc<SimulatedCluster>,
         seed: u64,
@@ -51,14 +51,14 @@ impl Client {
         }
     }
 
-    /// Sets after which time the steps of further sessions end.
+    /// Sets the time limit of steps in further sessions.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Client {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Has it give calls up, in so many of a thousand cases.
+    /// Makes it cancel this many calls in a thousand.
     #[must_use]
     pub fn giving_up(mut self, cases: u64) -> Client {
         self.gives_up = cases;
@@ -70,7 +70,7 @@ impl Client {
         self.cluster.scheduler.sleep(duration).await;
     }
 
-    /// Waits for the answer to a call, and looks at its error.
+    /// Waits for the answer to a call, and checks its error.
     async fn call<T>(&mut self, what: &str, answer: Answer<T>) -> Result<T> {
         let calling = self.cluster.calling(format!("{}: {what}", self.name));
         self.cluster.count("calls of clients");
@@ -99,7 +99,7 @@ impl Client {
         outcome
     }
 
-    /// Opens a session, unless there is one; then returns its handle.
+    /// Opens a session unless there is one, and returns its handle.
     pub async fn session(&mut self) -> Result<String> {
         if let Some(session) = &self.session {
             return Ok(session.clone());
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Ends its sessions, also those whose end could not be told before, and gives nothing up any more.
+    /// Closes its sessions, also those that it could not close before, and cancels no more calls.
     pub async fn finish(&mut self) {
         self.gives_up = 0;
         self.close().await;
@@ -220,7 +220,7 @@ fn step(feeds: &[(&str, Tensor)], fetches: &[&str], targets: &[&str]) -> RunStep
     }
 }
 
-/// Returns what is wrong with an error that a client sees, if anything is: it must be of a code that says what to do, and name a task, a
+/// Returns the problem with an error that a client sees, if there is one: it must have a code that says what to do, and name a task, a
 /// session or the time.
 fn objection(status: &Status) -> Option<&'static str> {
     let is_expected = matches!(

@@ -1,4 +1,4 @@
-//! [`SimulatedCluster`]: the tasks of a cluster, each on a machine of its own, and what happens to them.
+//! [`SimulatedCluster`]: the tasks of a cluster, each on its own machine, and the faults that happen to them.
 
 use super::disk::Disks;
 use super::network::{Endpoint, Host, Network, NetworkOf};
@@ -16,19 +16,19 @@ use std::time::Duration;
 /// The machine of the clients.
 const CLIENTS: Host = Host(1000);
 
-/// How often something happened, by name.
+/// The counts of events, by name.
 pub type Tally = BTreeMap<&'static str, u64>;
 
 /// A cluster in a simulation.
 pub struct SimulatedCluster {
-    /// Who runs when.
+    /// Decides which task runs when.
     pub scheduler: Arc<Scheduler>,
-    /// What calls go over.
+    /// Carries the calls.
     pub network: Arc<Network>,
-    /// What files are on.
+    /// Holds the files.
     pub disks: Arc<Disks>,
     seed: u64,
-    /// Whether tasks open streams to each other; without, tensors are asked for.
+    /// Whether tasks open streams to each other; otherwise tensors are requested by calls.
     has_streams: bool,
     spec: ClusterSpec,
     tasks: Mutex<Vec<Slot>>,
@@ -36,7 +36,7 @@ pub struct SimulatedCluster {
     tally: Mutex<Tally>,
     /// Faults that are not over.
     num_faults: AtomicUsize,
-    /// What a client has found that must not be.
+    /// The violations that clients have found.
     findings: Mutex<Vec<String>>,
     /// Calls of clients that have not ended.
     calls: Mutex<BTreeMap<u64, String>>,
@@ -53,7 +53,7 @@ struct Slot {
 }
 
 impl SimulatedCluster {
-    /// Starts a cluster of so many tasks of two jobs.
+    /// Starts a cluster with these numbers of tasks in two jobs.
     pub fn start(seed: u64, num_ps: usize, num_workers: usize, has_streams: bool) -> Arc<SimulatedCluster> {
         let scheduler = Scheduler::new(seed);
         let network = Network::new(seed, scheduler.clone());
@@ -93,12 +93,12 @@ impl SimulatedCluster {
         cluster
     }
 
-    /// Returns how many tasks there are; those of the job `ps` come first.
+    /// Returns the number of tasks; those of the job `ps` come first.
     pub fn num_tasks(&self) -> usize {
         self.tasks.lock().len()
     }
 
-    /// Returns how many tasks the job `ps` has.
+    /// Returns the number of tasks in the job `ps`.
     pub fn num_ps(&self) -> usize {
         self.tasks.lock().iter().filter(|slot| slot.job == "ps").count()
     }
@@ -108,27 +108,27 @@ impl SimulatedCluster {
         self.tasks.lock()[task].starts
     }
 
-    /// Counts something.
+    /// Counts an event.
     pub fn count(&self, what: &'static str) {
         *self.tally.lock().entry(what).or_default() += 1;
     }
 
-    /// Returns what was counted.
+    /// Returns the counts.
     pub fn tally(&self) -> Tally {
         self.tally.lock().clone()
     }
 
-    /// Takes note of something that must not be.
+    /// Records a violation.
     pub fn finding(&self, what: String) {
         self.findings.lock().push(format!("at {:?}: {what}", self.scheduler.time()));
     }
 
-    /// Returns what was found.
+    /// Returns the violations.
     pub fn findings(&self) -> Vec<String> {
         self.findings.lock().clone()
     }
 
-    /// Notes that a client makes a call, until what is returned is dropped.
+    /// Records that a client makes a call, until the returned value is dropped.
     pub fn calling(self: &Arc<SimulatedCluster>, what: String) -> Calling {
         let id = {
             let mut next = self.next_call.lock();
@@ -144,14 +144,14 @@ impl SimulatedCluster {
         self.calls.lock().values().cloned().collect()
     }
 
-    /// Returns a task's master, as clients see it.
+    /// Returns a task's master for clients.
     pub fn master(&self, task: usize) -> Arc<dyn MasterInterface> {
         let slots = self.tasks.lock();
         let slot = &slots[task];
         self.network.master(OUTSIDE, &format!("/job:{}/replica:0/task:{}", slot.job, slot.index), &slot.address)
     }
 
-    /// Starts a task that does not run.
+    /// Starts a task that isn't running.
     fn start_task(self: &Arc<SimulatedCluster>, task: usize) {
         let (job, index, address, starts) = {
             let mut slots = self.tasks.lock();
@@ -182,7 +182,7 @@ impl SimulatedCluster {
         slots[task].task = Some(started);
     }
 
-    /// Ends a task at once: as a process that is killed, or together with its machine.
+    /// Ends a task at once: its process is killed, or its machine dies.
     pub fn kill(self: &Arc<SimulatedCluster>, task: usize, with_machine: bool) {
         let (life, ended) = {
             let mut slots = self.tasks.lock();
@@ -200,7 +200,7 @@ impl SimulatedCluster {
         self.count(if with_machine { "machine died" } else { "process killed" });
     }
 
-    /// Starts a task again that was killed, after a while.
+    /// Restarts a killed task after a while.
     pub fn restart_after(self: &Arc<SimulatedCluster>, task: usize, delay: Duration) {
         self.num_faults.fetch_add(1, Ordering::AcqRel);
         let cluster = self.clone();
@@ -213,7 +213,7 @@ impl SimulatedCluster {
         });
     }
 
-    /// Ends the tasks whose machines have died of a write, and has them come back.
+    /// Ends the tasks whose machines died at a write, and restarts them later.
     pub fn bury(self: &Arc<SimulatedCluster>) {
         for task in self.disks.take_died() {
             self.kill(task, true);
@@ -221,7 +221,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Has something happen for a while, and end.
+    /// Injects a fault for a while.
     fn for_a_while(
         self: &Arc<SimulatedCluster>,
         duration: Duration,
@@ -235,7 +235,7 @@ impl SimulatedCluster {
         });
     }
 
-    /// Has faults happen, as a seed says, and waits until all are over.
+    /// Injects faults as the seed decides, and waits until all are over.
     pub async fn suffer(self: Arc<SimulatedCluster>, num_faults: usize) {
         let mut random = Random::new(self.seed, "faults");
         let num_tasks = self.num_tasks();
@@ -290,19 +290,19 @@ impl SimulatedCluster {
         self.calm().await;
     }
 
-    /// Returns whether no fault goes on.
+    /// Returns whether all faults are over.
     pub fn is_calm(&self) -> bool {
         self.num_faults.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until no fault goes on.
+    /// Waits until all faults are over.
     pub async fn calm(&self) {
         while !self.is_calm() {
             self.scheduler.sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Returns what the tasks hold for steps and sessions, as far as they hold anything.
+    /// Returns what the tasks still hold for steps and sessions.
     pub fn remains(&self) -> Vec<(String, Remains)> {
         let slots = self.tasks.lock();
         let held = slots.iter().filter_map(|slot| {
@@ -312,7 +312,7 @@ impl SimulatedCluster {
         held.collect()
     }
 
-    /// Ends all tasks, and returns what of any task is still held by somebody.
+    /// Ends all tasks, and returns the parts of tasks that are still in memory.
     pub fn end(self: &Arc<SimulatedCluster>) -> Vec<String> {
         for task in 0..self.num_tasks() {
             self.kill(task, false);

@@ -1,9 +1,9 @@
-//! [`Disks`]: the disks of simulated machines, as `sim://HOST/…`. What was not synced may be lost when a machine dies, and a machine
-//! can be made to die at any write.
+//! [`Disks`]: the disks of simulated machines, as `sim://HOST/…`. Data that was not synced may be lost when a machine dies, and a
+//! machine can be made to die at any write.
 //!
-//! What a process has written is seen by all of its machine at once, and survives the process. A machine that dies keeps of each file
-//! what was synced and perhaps some of what was appended later; and of the names that were created, renamed and deleted since their
-//! directory was synced, the first ones, perhaps none.
+//! Data that a process has written is visible to its whole machine at once, and survives the process. When a machine dies, each file
+//! keeps the data that was synced, and perhaps some that was appended later. Of the names that were created, renamed and deleted since
+//! their directory was synced, the machine keeps the first changes, perhaps none.
 
 use super::random::Random;
 use parking_lot::Mutex;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use storage::file_system::{FileStatistics, FileSystem, RandomAccessFile, WritableFile};
 use tensor::{Result, Status};
 
-/// What paths on these disks begin with.
+/// The prefix of paths on these disks.
 pub const SCHEME: &str = "sim";
 
 thread_local! {
-    /// The disks of the simulation that runs on this thread.
+    /// The disks of the simulation on this thread.
     static CURRENT: RefCell<Option<Arc<Disks>>> = const { RefCell::new(None) };
 }
 
@@ -30,16 +30,16 @@ struct State {
     random: Random,
     files: BTreeMap<u64, Content>,
     next_file: u64,
-    /// The names, as processes see them.
+    /// The names that processes see.
     names: BTreeMap<String, u64>,
     /// The names that survive the end of their machine.
     lasting: BTreeMap<String, u64>,
     directories: BTreeSet<String>,
-    /// The changes of names that were not synced, in their order.
+    /// The changes of names that were not synced, in order.
     unsynced: Vec<Change>,
-    /// How many more writes a machine does.
+    /// The number of writes until a machine dies.
     writes_left: BTreeMap<String, u64>,
-    /// The machines that have just died of a write.
+    /// The machines that have just died at a write.
     died: Vec<String>,
     dead: BTreeSet<String>,
     writes: u64,
@@ -75,7 +75,7 @@ impl Change {
         }
     }
 
-    /// Returns whether it is one of a directory.
+    /// Returns whether it is in a directory.
     fn is_within(&self, directory: &str) -> bool {
         let to = if let Change::Rename(_, to, _) = self { to } else { self.path() };
         directory_of(self.path()) == directory || directory_of(to) == directory
@@ -96,7 +96,7 @@ fn not_found(path: &str) -> Status {
 }
 
 impl Disks {
-    /// Makes empty disks.
+    /// Returns empty disks.
     pub fn new(seed: u64) -> Arc<Disks> {
         let state = State {
             random: Random::new(seed, "disks"),
@@ -114,28 +114,28 @@ impl Disks {
         Arc::new(Disks { state: Mutex::new(state) })
     }
 
-    /// Has the ops on this thread use these disks, until what is returned is dropped.
+    /// Makes the ops on this thread use these disks, until the returned value is dropped.
     pub fn enter(self: &Arc<Disks>) -> Entered {
         CURRENT.set(Some(self.clone()));
         Entered
     }
 
-    /// Returns how much was written and renamed.
+    /// Returns the number of writes and renames.
     pub fn writes(&self) -> u64 {
         self.state.lock().writes
     }
 
-    /// Has a machine die at one of its next writes.
+    /// Makes a machine die at one of its next writes.
     pub fn die_after(&self, host: usize, writes: u64) {
         self.state.lock().writes_left.insert(host.to_string(), writes);
     }
 
-    /// Returns the machines that have died of a write since the last time.
+    /// Returns the machines that have died at a write since the last call.
     pub fn take_died(&self) -> Vec<usize> {
         std::mem::take(&mut self.state.lock().died).iter().filter_map(|host| host.parse().ok()).collect()
     }
 
-    /// Has a machine's disk take no more from the process that is ending on it, or serve the next one.
+    /// Makes a machine's disk refuse the process that is ending on it, or serve the next one.
     pub fn set_dead(&self, host: usize, is_dead: bool) {
         let mut state = self.state.lock();
         match is_dead {
@@ -144,7 +144,7 @@ impl Disks {
         };
     }
 
-    /// Drops what a machine that dies loses.
+    /// Drops the data that a dying machine loses.
     pub fn machine_died(&self, host: usize) {
         let host = host.to_string();
         let mut state = self.state.lock();
@@ -176,7 +176,7 @@ impl Disks {
 }
 
 impl Content {
-    /// Keeps what was synced, and perhaps some of what was appended.
+    /// Keeps the synced data, and perhaps some that was appended.
     fn crash(&mut self, random: &mut Random) {
         if self.bytes == self.synced {
             return;
@@ -189,7 +189,7 @@ impl Content {
             0 => self.bytes = self.synced.clone(),
             kept => self.bytes.truncate(kept),
         }
-        // The length may have been written, and the content not.
+        // The length may have been written, but not the content.
         if random.one_of_thousand(300) {
             let synced = self.synced.len().min(self.bytes.len());
             self.bytes[synced..].fill(0);
@@ -199,7 +199,7 @@ impl Content {
 }
 
 impl State {
-    /// Notes a write to a machine, which may be the one that it dies of.
+    /// Counts a write of a machine, which may be the one at which it dies.
     fn write(&mut self, path: &str) -> Result<()> {
         let host = host_of(path).to_owned();
         self.alive(path)?;
@@ -248,7 +248,7 @@ impl Drop for Entered {
     }
 }
 
-/// The file system of whatever simulation runs on the thread that asks.
+/// The file system of the simulation on the calling thread.
 pub struct SimulatedFileSystem;
 
 impl SimulatedFileSystem {

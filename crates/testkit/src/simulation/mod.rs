@@ -1,9 +1,9 @@
-//! Simulation: whole clusters of real masters, workers, sessions, executors and kernels on one thread, on a clock of their own, with a
-//! network, disks and processes to which a seed has faults happen. The same seed does the same again, to the last step.
+//! Simulation: whole clusters of real masters, workers, sessions, executors and kernels on one thread with a simulated clock, network,
+//! disks and processes. A seed decides the faults. A run with the same seed is the same, to the last step.
 //!
-//! What is not real: calls of gRPC go from one task to another as they are, without its bytes (streams have theirs); nothing is in shared
-//! memory or encrypted; and files are on disks in memory. An op reads and writes files in one go, as far as others see it, unless its
-//! machine dies of a write.
+//! The differences from reality: gRPC calls are passed from one task to another as messages, without bytes (streams have theirs); nothing
+//! is in shared memory or encrypted; and disks are in memory. For others, an op reads and writes its files in one moment, unless its
+//! machine dies at a write.
 
 mod client;
 mod cluster;
@@ -26,29 +26,29 @@ use std::time::Duration;
 use storage::file_system::FileSystems;
 use workloads::{Setting, WORKLOADS};
 
-/// What a seed led to.
+/// The result of a seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What the cluster was used for.
+    /// The workload of the cluster.
     pub workload: &'static str,
-    /// What must not be, and was found.
+    /// The violations that were found.
     pub findings: Vec<String>,
-    /// What happened, and how often.
+    /// The counts of events.
     pub tally: Tally,
-    /// A number that differs as soon as two runs do.
+    /// A number that differs if two runs differ.
     pub trace: u64,
-    /// How many steps the scheduler did.
+    /// The number of steps of the scheduler.
     pub steps: u64,
-    /// How long the run took by its own clock.
+    /// How long the run took by the simulated clock.
     pub time: Duration,
 }
 
-/// Runs what a seed stands for, on this thread.
+/// Runs a seed on this thread.
 pub fn run_seed(seed: u64) -> Outcome {
     static FILES: Once = Once::new();
-    // Another test of the same process may have used files already; then checkpoints can't be simulated, which their workload says.
+    // Another test in the same process may have used files already. Then checkpoints can't be simulated, which their workload reports.
     FILES.call_once(|| {
         drop(ops::io::set_file_system(FileSystems::local().with(disk::SCHEME, Arc::new(SimulatedFileSystem))))
     });
@@ -83,7 +83,7 @@ pub fn run_seed(seed: u64) -> Outcome {
             cluster.calm().await;
             cluster.scheduler.sleep(Duration::from_secs(30)).await;
             workloads::visit(visited).await;
-            // What nobody waits for has ended by then.
+            // By then, work that nobody waits for has ended.
             cluster.scheduler.sleep(Duration::from_secs(120)).await;
         }
     };
@@ -115,12 +115,12 @@ pub fn run_seed(seed: u64) -> Outcome {
     Outcome { seed, workload: workload.name, findings, tally, trace, steps, time }
 }
 
-/// Returns what is left of steps and sessions, though all have ended.
+/// Returns the remains of steps and sessions after all have ended.
 fn left(cluster: &Arc<SimulatedCluster>, is_calm: bool) -> Vec<String> {
     let mut findings = Vec::new();
     for (task, remains) in cluster.remains() {
-        // A session whose end could not be told to a task stays there until its master is heard of again, or for ever: that is said in
-        // the documentation. Steps, requests and partial runs must not.
+        // If a task could not be told of a session's end, the session stays there until the task hears from its master again, or
+        // forever: this is documented. Steps, requests and partial runs must not stay.
         if remains.steps + remains.waiting_requests + remains.partial_steps > 0 || is_calm {
             findings.push(format!("{task} is left with {remains:?}"));
         }

@@ -1,8 +1,8 @@
-//! [`Network`]: carries the calls between the tasks of a simulated cluster, and those of clients, as connections of gRPC do.
+//! [`Network`]: carries the calls between the tasks of a simulated cluster, and those of clients, as gRPC connections do.
 //!
-//! A call takes its time in each direction, and may overtake others. A direction that is cut holds messages back; when that lasts, both
-//! ends notice that the connection is gone, and its calls fail. A process that ends is noticed at once if its machine goes on, and
-//! after a while if not. A call that its caller gives up may have been served already, in part, or not at all.
+//! A call takes some time in each direction, and may overtake others. A direction that is cut holds messages back; after a while, both
+//! ends notice that the connection is broken, and its calls fail. The end of a process is noticed at once if its machine keeps running,
+//! and after a while otherwise. A cancelled call may have been served already, in part, or not at all.
 
 use super::pipe::{self, Carrier, Pipe};
 use super::random::Random;
@@ -25,10 +25,10 @@ use tokio::sync::oneshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Host(pub usize);
 
-/// After what time both ends of a connection notice that nothing comes through.
+/// The time after which both ends of a connection notice that nothing gets through.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// How long the other end of a new connection may take to say its first word.
+/// How long the other end of a new connection may take to send its first byte.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Carries calls.
@@ -39,30 +39,30 @@ pub struct Network {
 
 struct State {
     random: Random,
-    /// Where each life is.
+    /// The machine of each life.
     hosts: BTreeMap<Life, Host>,
     endpoints: BTreeMap<String, Endpoint>,
     calls: BTreeMap<u64, Call>,
     next_call: u64,
-    /// Until when a direction is cut.
+    /// The time until which a direction is cut.
     cuts: BTreeMap<(Host, Host), Duration>,
-    /// How much slower than usual a direction is.
+    /// The factor by which a direction is slowed down.
     slowness: BTreeMap<(Host, Host), u64>,
     /// The connections that have answered.
     connected: BTreeSet<(Life, Life)>,
-    /// The streams that last.
+    /// The open streams.
     streams: Vec<Weak<Pipe>>,
     counts: Counts,
 }
 
-/// What the network did.
+/// The statistics of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls that were made.
     pub calls: u64,
     /// Calls that failed because of the network or of a process that ended.
     pub broken: u64,
-    /// Calls that their callers gave up.
+    /// Calls that their callers cancelled.
     pub given_up: u64,
     /// Streams that were opened, and those of them that broke.
     pub streams: u64,
@@ -92,7 +92,7 @@ struct Call {
 }
 
 impl Network {
-    /// Makes a network without anybody.
+    /// Returns a network without processes.
     pub fn new(seed: u64, scheduler: Arc<Scheduler>) -> Arc<Network> {
         let state = State {
             random: Random::new(seed, "network"),
@@ -109,7 +109,7 @@ impl Network {
         Arc::new(Network { scheduler, state: Mutex::new(state) })
     }
 
-    /// Says where a life is.
+    /// Sets the machine of a life.
     pub fn place(&self, life: Life, host: Host) {
         self.state.lock().hosts.insert(life, host);
     }
@@ -119,12 +119,12 @@ impl Network {
         self.state.lock().endpoints.insert(address.to_owned(), endpoint);
     }
 
-    /// Returns what the network did.
+    /// Returns the statistics.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
 
-    /// Returns the calls that wait for an answer: who was called, and what for.
+    /// Returns the calls that wait for an answer: the callee and the method.
     pub fn waiting(&self) -> Vec<String> {
         let state = self.state.lock();
         state.calls.values().map(|call| format!("{} of {}", call.method, call.task)).collect()
@@ -142,17 +142,17 @@ impl Network {
         }
     }
 
-    /// Resets the connections between two machines, as something on the way between them may.
+    /// Resets the connections between two machines, as a device between them may.
     pub fn reset(&self, from: Host, to: Host) {
         self.break_between(|one, other| (one, other) == (from, to) || (other, one) == (from, to));
     }
 
-    /// Makes one direction slower than usual, or as fast as usual again.
+    /// Slows one direction down, or restores its speed.
     pub fn slow(&self, from: Host, to: Host, factor: u64) {
         self.state.lock().slowness.insert((from, to), factor);
     }
 
-    /// Takes note of the end of a process. If its machine goes on, that says so to whoever was connected.
+    /// Records the end of a process. If its machine keeps running, it reports the end to connected processes.
     pub fn life_ended(self: &Arc<Network>, life: Life, is_told: bool) {
         {
             let mut state = self.state.lock();
@@ -211,7 +211,7 @@ impl Network {
         }
     }
 
-    /// Returns how long a message takes that is sent now.
+    /// Returns the time that a message sent now takes.
     fn delay(&self, from: Life, to: Option<Life>) -> Duration {
         let now = self.scheduler.time();
         let mut state = self.state.lock();
@@ -276,7 +276,7 @@ impl Network {
             let mut state = self.state.lock();
             let Some(call) = state.calls.get(&id) else { return };
             let (from, expected) = (call.from, call.to);
-            // Who is at the address now may not be the one to whom the connection was.
+            // The process at the address now may not be the one to which the connection was opened.
             let found = state.endpoints.get(&call.address).cloned();
             let found = found.filter(|endpoint| expected.is_none_or(|life| life == endpoint.life));
             match found {
@@ -364,7 +364,7 @@ impl Network {
         });
     }
 
-    /// A caller gives a call up: who serves it hears of that later, if ever.
+    /// Cancels a call: the process that serves it hears of that later, if ever.
     fn give_up(self: &Arc<Network>, id: u64) {
         let (is_lost, delay) = {
             let mut state = self.state.lock();
@@ -375,13 +375,13 @@ impl Network {
             (state.random.one_of_thousand(500), state.calls.get(&id).map(|call| (call.from, call.to)))
         };
         let Some((from, to)) = delay else { return };
-        // A process that has ended says nothing more.
+        // A process that has ended sends nothing.
         if !self.scheduler.is_alive(from) {
             return;
         }
         let has_begun = self.state.lock().calls.get(&id).is_some_and(|call| call.serving.is_some());
         if is_lost && !has_begun {
-            // It was taken back before it left.
+            // It was cancelled before it was sent.
             drop(self.state.lock().calls.remove(&id));
             return;
         }
@@ -395,7 +395,7 @@ impl Network {
         });
     }
 
-    /// Opens a stream to whoever is at an address.
+    /// Opens a stream to the process at an address.
     async fn dial(self: Arc<Network>, from: Life, task: &str, address: &str) -> io::Result<Box<dyn GivenStream>> {
         let expected = self.state.lock().endpoints.get(address).map(|endpoint| endpoint.life);
         self.scheduler.sleep(self.delay(from, expected)).await;
@@ -431,12 +431,12 @@ impl Network {
         streams.iter().for_each(|pipe| pipe.end(true));
     }
 
-    /// Returns the worker of a task, as a process sees it.
+    /// Returns the worker of a task, for calls by a process.
     pub fn worker(self: &Arc<Network>, from: Life, task: &str, address: &str) -> Arc<dyn WorkerInterface> {
         Arc::new(Peer { network: self.clone(), from, task: task.to_owned(), address: address.to_owned() })
     }
 
-    /// Returns the master of a task, as a process sees it.
+    /// Returns the master of a task, for calls by a process.
     pub fn master(self: &Arc<Network>, from: Life, task: &str, address: &str) -> Arc<dyn MasterInterface> {
         Arc::new(Peer { network: self.clone(), from, task: task.to_owned(), address: address.to_owned() })
     }
@@ -461,7 +461,7 @@ impl Carrier for Network {
     }
 }
 
-/// An answer that is waited for; whoever drops it gives the call up.
+/// A pending answer; dropping it cancels the call.
 struct Waiting<T> {
     id: u64,
     network: Arc<Network>,
@@ -487,7 +487,7 @@ impl<T> Drop for Waiting<T> {
     }
 }
 
-/// A process at an address, as another one sees it.
+/// A process at an address, for calls by another one.
 struct Peer {
     network: Arc<Network>,
     from: Life,
@@ -540,7 +540,7 @@ impl WorkerInterface for Peer {
     }
 
     fn register_graph(&self, call: cluster::RegisterGraphCall) -> Answer<cluster::RegisterGraphReply> {
-        // Between processes a graph is a message.
+        // Between processes, a graph is sent as a message.
         let graph = match call.graph {
             cluster::PartitionGraph::Graph(graph) => cluster::PartitionGraph::Def(graph.to_graph_def()),
             def => def,
@@ -569,14 +569,14 @@ impl MasterInterface for Peer {
     }
 }
 
-/// The network as one process has it.
+/// The network for one process.
 pub struct NetworkOf {
     network: Arc<Network>,
     life: Life,
 }
 
 impl NetworkOf {
-    /// Returns the network as a process has it.
+    /// Returns the network for a process.
     pub fn new(network: Arc<Network>, life: Life) -> Arc<NetworkOf> {
         Arc::new(NetworkOf { network, life })
     }

@@ -1,4 +1,4 @@
-//! [`Pipe`]: a stream between two simulated processes. Its bytes arrive in their order and in any pieces, late or not at all.
+//! [`Pipe`]: a stream between two simulated processes. Its bytes arrive in order and in any pieces, late or not at all.
 
 use super::scheduler::{Life, Scheduler};
 use cluster::GivenStream;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How many bytes may be on their way, or wait to be read.
+/// The most bytes that are in flight or wait to be read.
 const BYTES_MAX: usize = 64 << 10;
 
-/// What carries the bytes.
+/// Decides how the bytes are carried.
 pub trait Carrier: Send + Sync {
-    /// Returns how long bytes take that are sent now, and how many of so many leave at once.
+    /// Returns the time that bytes sent now take, and how many of the given number are sent together.
     fn send_bytes(&self, from: Life, to: Life, count: usize) -> (Duration, usize);
 
-    /// Returns how many of the bytes that are there a read gets.
+    /// Returns how many of the available bytes a read gets.
     fn read_bytes(&self, count: usize) -> usize;
 
-    /// Returns who runs what, and when.
+    /// Returns the scheduler.
     fn scheduler(&self) -> &Arc<Scheduler>;
 }
 
@@ -33,18 +33,18 @@ pub struct Pipe {
 
 #[derive(Default)]
 struct State {
-    /// What goes from the first to the second, and back.
+    /// The bytes from the first to the second, and back.
     directions: [Direction; 2],
-    /// Whether it has ended, and whether as a connection that broke.
+    /// Whether it has ended, and whether because the connection broke.
     over: Option<bool>,
 }
 
 #[derive(Default)]
 struct Direction {
     arrived: VecDeque<u8>,
-    /// How many bytes are on their way.
+    /// The number of bytes in flight.
     under_way: usize,
-    /// When the last of them arrives: none overtakes another.
+    /// The arrival of the last of them: none overtakes another.
     last_arrival: Duration,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -57,7 +57,7 @@ impl Direction {
 }
 
 impl Pipe {
-    /// Makes a stream from one process to another.
+    /// Returns a stream from one process to another.
     pub fn new(network: Arc<dyn Carrier>, from: Life, to: Life) -> Arc<Pipe> {
         Arc::new(Pipe { network, lives: [from, to], state: Mutex::default() })
     }
@@ -195,7 +195,7 @@ impl GivenStream for End {
 }
 
 impl Drop for End {
-    /// A process that has ended says nothing; its machine does, and the network knows when.
+    /// A process that has ended sends nothing; its machine does, and the network decides when.
     fn drop(&mut self) {
         if self.pipe.network.scheduler().is_alive(self.pipe.lives[self.writes]) {
             self.pipe.end(false);

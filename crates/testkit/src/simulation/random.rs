@@ -1,11 +1,11 @@
-//! [`Random`]: the numbers that a seed stands for.
+//! [`Random`]: the random numbers of a seed.
 
 /// Draws the same numbers from the same seed, on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Begins the numbers of a seed; `what` names what they are for, so that two parts of a simulation draw different ones.
+    /// Returns the generator of a seed; `what` names its purpose, so that two parts of a simulation draw different numbers.
     pub fn new(seed: u64, what: &str) -> Random {
         let mixed = what.bytes().fold(seed, |mixed, byte| (mixed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         let mut random = Random(mixed);
@@ -32,12 +32,12 @@ impl Random {
         low + self.bits() % (high - low + 1)
     }
 
-    /// Returns true in so many of a thousand cases.
+    /// Returns true in this many of a thousand cases.
     pub fn one_of_thousand(&mut self, cases: u64) -> bool {
         self.bits() % 1000 < cases
     }
 
-    /// Returns a number from `low` to `high`, all orders of magnitude alike.
+    /// Returns a number from `low` to `high`; all orders of magnitude are equally likely.
     pub fn magnitude(&mut self, low: u64, high: u64) -> u64 {
         let (low, high) = (low.max(1), high.max(1));
         let bits = self.between(u64::from(low.ilog2()), u64::from(high.ilog2()));

@@ -1,8 +1,8 @@
-//! [`Scheduler`]: runs all tasks of a simulated cluster on one thread. Its clock moves only when it says so, and a seed decides which of
-//! those that are ready runs next.
+//! [`Scheduler`]: runs all tasks of a simulated cluster on one thread. It controls the clock, and a seed decides which of the ready
+//! tasks runs next.
 //!
-//! A *life* is a process from its start to its end: what it runs ends with it, at any point between two steps of the scheduler, and
-//! nothing of it runs while it is frozen.
+//! A *life* is a process from its start to its end. Its tasks end with it, at any point between two steps of the scheduler, and don't
+//! run while it is frozen.
 
 use super::random::Random;
 use cluster::SpawnsFutures;
@@ -20,26 +20,26 @@ use std::time::{Duration, Instant, SystemTime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life(pub usize);
 
-/// Where clients, the faults and the network itself run: it never ends.
+/// The life of clients, faults and the network itself, which never ends.
 pub const OUTSIDE: Life = Life(0);
 
-/// How long one step of the scheduler takes at most, in microseconds.
+/// The longest time of one step of the scheduler, in microseconds.
 const STEP_MICROS_MAX: u64 = 20;
 
-/// How many steps a run has at most: more mean that something turns in a circle.
+/// The most steps of a run: more mean an endless loop.
 const STEPS_MAX: u64 = 2_000_000;
 
-/// How long a run takes at most, by its own clock.
+/// The longest time of a run, by the simulated clock.
 const TIME_MAX: Duration = Duration::from_secs(4 * 3600);
 
-/// Why a run did not come to its end.
+/// Why a run did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// Nobody is ready, and no time will come at which somebody is.
+    /// No task is ready, and no timer is set.
     NothingLeft,
-    /// It takes more steps, or more time, than any run should.
+    /// The run takes more steps, or more time, than any run should.
     TooLong,
-    /// Something panicked.
+    /// A task panicked.
     Panicked(String),
 }
 
@@ -62,9 +62,9 @@ struct State {
     next_timer: u64,
     lives: Vec<LifeState>,
     current: Life,
-    /// What ended lives ran, until it is dropped.
+    /// The tasks of ended lives, until they are dropped.
     ended: Vec<Task>,
-    /// A number that differs as soon as two runs do.
+    /// A number that differs if two runs differ.
     trace: u64,
     steps: u64,
 }
@@ -132,7 +132,7 @@ impl Wake for TaskWaker {
 }
 
 impl Scheduler {
-    /// Makes a scheduler for a seed; the clock begins at 0.
+    /// Returns a scheduler for a seed; the clock begins at 0.
     pub fn new(seed: u64) -> Arc<Scheduler> {
         let outside = LifeState { is_alive: true, is_frozen: false };
         Arc::new(Scheduler {
@@ -163,7 +163,7 @@ impl Scheduler {
         Life(state.lives.len() - 1)
     }
 
-    /// Ends a life: nothing of it runs from now on, and all that it ran is dropped before the next step.
+    /// Ends a life: its tasks don't run any more, and are dropped before the next step.
     pub fn end_life(&self, life: Life) {
         let mut state = self.state.lock();
         state.lives[life.0].is_alive = false;
@@ -174,7 +174,7 @@ impl Scheduler {
         }
     }
 
-    /// Freezes a life, as a signal stops a process, or lets it go on.
+    /// Freezes a life, as a signal stops a process, or continues it.
     pub fn freeze(&self, life: Life, is_frozen: bool) {
         self.state.lock().lives[life.0].is_frozen = is_frozen;
     }
@@ -189,27 +189,27 @@ impl Scheduler {
         self.state.lock().now
     }
 
-    /// Returns a number that differs as soon as two runs do.
+    /// Returns a number that differs if two runs differ.
     pub fn trace(&self) -> u64 {
         self.state.lock().trace
     }
 
-    /// Returns how many steps there were.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
         self.state.lock().steps
     }
 
-    /// Takes something into the [`trace`](Scheduler::trace).
+    /// Adds an event to the [`trace`](Scheduler::trace).
     pub fn note(&self, what: u64) {
         self.state.lock().note(what);
     }
 
-    /// Returns what runs the futures of a life.
+    /// Returns the spawner of a life.
     pub fn spawner(self: &Arc<Scheduler>, life: Life) -> Arc<dyn SpawnsFutures> {
         Arc::new(OfLife { scheduler: self.clone(), life })
     }
 
-    /// Does something on behalf of a life: what it spawns belongs to that.
+    /// Calls a function on behalf of a life, which owns what the function spawns.
     pub fn within<T>(&self, life: Life, act: impl FnOnce() -> T) -> T {
         let before = std::mem::replace(&mut self.state.lock().current, life);
         let result = act();
@@ -230,7 +230,7 @@ impl Scheduler {
         state.add_timer(due, Due::Run(OUTSIDE, Box::new(job)));
     }
 
-    /// As [`run_after`](Scheduler::run_after), and on the spot when it is due: jobs that are due one after the other run so.
+    /// As [`run_after`](Scheduler::run_after), but runs the job exactly when it is due, so that jobs run in the order of their times.
     pub fn run_in_order_after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         let due = state.now + delay;
@@ -251,7 +251,7 @@ impl Scheduler {
         })
     }
 
-    /// Sets what is called after every step.
+    /// Sets a function to call after every step.
     pub fn set_after_step(&self, act: Option<Box<dyn Fn() + Send>>) {
         *self.after_step.lock() = act;
     }
@@ -278,7 +278,7 @@ impl Scheduler {
         }
     }
 
-    /// Drops all that has not ended.
+    /// Drops everything that has not ended.
     pub fn end_everything(&self) {
         loop {
             let (tasks, ended, timers) = {
@@ -294,7 +294,7 @@ impl Scheduler {
         }
     }
 
-    /// Runs one task that is ready, or moves the clock to the next time at which something is due.
+    /// Runs one task that is ready, or moves the clock to the next timer.
     fn step(self: &Arc<Scheduler>) -> Result<(), Stuck> {
         loop {
             let ended = std::mem::take(&mut self.state.lock().ended);
@@ -366,7 +366,7 @@ impl State {
         self.trace = (self.trace ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     }
 
-    /// Adds a task; one of a life that has ended is returned, to be dropped without the lock.
+    /// Adds a task. If its life has ended, the task is returned, to be dropped without the lock.
     fn add(
         &mut self,
         life: Life,
@@ -397,7 +397,7 @@ impl State {
         None
     }
 
-    /// Takes one of the tasks that are ready and not frozen.
+    /// Removes and returns one of the tasks that are ready and not frozen.
     fn take_ready(&mut self) -> Option<(u64, BoxFuture<'static, ()>, Arc<TaskWaker>)> {
         let tasks = &self.tasks;
         self.ready.retain(|id| tasks.contains_key(id));
@@ -418,7 +418,7 @@ impl State {
         Some((id, task.future.take()?, task.waker.clone()))
     }
 
-    /// Takes a task back that was polled; returns what is to be dropped.
+    /// Takes back a task that was polled; returns what must be dropped.
     fn put_back(
         &mut self,
         id: u64,
@@ -455,7 +455,7 @@ impl Environment for Scheduler {
     }
 
     fn system_time(&self) -> SystemTime {
-        // Any day would do, if it is the same in every run.
+        // Any day will do, if it is the same in every run.
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + self.time()
     }
 

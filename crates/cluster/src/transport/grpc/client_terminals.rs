@@ -1,12 +1,12 @@
 //! Feeds and fetches in the graphs that cross the wire.
 //!
-//! In a process, a feed is an `_Arg` node of its partition and a fetch a `_Retval` node, with the attributes of the transfer from or
-//! to the client, from which their keys follow. In TensorFlow's protocol they are a `_Recv` and a `_Send`.
+//! Within a process, a feed is an `_Arg` node of its partition, and a fetch is a `_Retval` node; the attributes of the transfer from or
+//! to the client determine their keys. In TensorFlow's protocol they are a `_Recv` and a `_Send`.
 
 use proto::attr_value::Value;
 use proto::{AttrValue, GraphDef, NodeDef};
 
-/// Turns arguments and results of a graph that is sent into receives and sends.
+/// Converts the arguments and results of an outgoing graph to receives and sends.
 pub(super) fn with_transfers(mut def: GraphDef) -> GraphDef {
     for node in def.node.iter_mut().filter(|node| is_with_client(node)) {
         let is_feed = match node.op.as_str() {
@@ -24,8 +24,7 @@ pub(super) fn with_transfers(mut def: GraphDef) -> GraphDef {
     def
 }
 
-/// Turns the receives from the client and the sends to it of a graph that has arrived into arguments and results, which the worker
-/// numbers.
+/// Converts the receives from the client and the sends to it in an incoming graph to arguments and results, which the worker numbers.
 pub(super) fn with_arguments(mut def: GraphDef) -> GraphDef {
     for node in def.node.iter_mut().filter(|node| is_with_client(node)) {
         let is_feed = match node.op.as_str() {

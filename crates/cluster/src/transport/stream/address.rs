@@ -81,8 +81,8 @@ pub(super) fn unix_name(incarnation: u64) -> String {
     format!("ferroflow-{incarnation:016x}")
 }
 
-/// Returns what tells this machine from others: its boot, and the network in it that its sockets belong to. Only Linux says that, and
-/// has the sockets that a task offers to others on its machine.
+/// Returns an identifier of this machine: its boot, and its sockets' network namespace. Only Linux reports these, and has the sockets
+/// that a task offers to others on its machine.
 fn host() -> Option<String> {
     if !cfg!(target_os = "linux") {
         return None;

@@ -391,7 +391,7 @@ fn key_of(address: &str) -> &str {
     &address[..end]
 }
 
-/// Returns the address of a name in the abstract namespace, which only Linux has. Elsewhere no task offers such a name
+/// Returns the address of a name in the abstract socket namespace, which only Linux has. Elsewhere no task offers such a name
 /// ([`StreamOffer::new`]), and tasks on one machine use TCP.
 #[cfg(target_os = "linux")]
 fn abstract_address(name: &str) -> std::io::Result<std::os::unix::net::SocketAddr> {

@@ -26,10 +26,10 @@ use tokio_rustls::TlsStream;
 /// A write to a connection that the peer has closed is an error, not a signal.
 const NO_SIGNAL: SendFlags = SendFlags::from_bits_retain(libc::MSG_NOSIGNAL as u32);
 
-/// Programs that this process starts do not get the files that peers have sent.
+/// Programs that this process starts don't inherit the files that peers have sent.
 #[cfg(target_os = "linux")]
 const RECEIVE: RecvFlags = RecvFlags::CMSG_CLOEXEC;
-/// Elsewhere there is no shared memory, so that a peer has no file to send.
+/// Elsewhere there is no shared memory, so a peer has no file to send.
 #[cfg(not(target_os = "linux"))]
 const RECEIVE: RecvFlags = RecvFlags::empty();
 

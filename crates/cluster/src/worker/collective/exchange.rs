@@ -102,7 +102,7 @@ impl Exchange {
             Code::Unavailable => {
                 status.context(format!("{} waits in '{}' for {}", self.transfers.task(), self.node_name, member.task))
             }
-            // Whoever has just come back knows nothing of the member that it replaces: for the others, that one is gone.
+            // A restarted member knows nothing of its predecessor. For the others, that member is lost.
             Code::FailedPrecondition if member.task != self.transfers.task() => Status::unavailable(format!(
                 "{} waits in '{}' for {}: {}",
                 self.transfers.task(),
@@ -110,7 +110,7 @@ impl Exchange {
                 member.task,
                 status.message()
             )),
-            // The member has given up its step for a reason of its own.
+            // The member has ended its step for another reason.
             Code::Cancelled if member.task != self.transfers.task() => Status::aborted(format!(
                 "{} waits in '{}' for {}, which has given up the step: {}",
                 self.transfers.task(),

@@ -238,7 +238,7 @@ impl Record {
 }
 
 impl Records {
-    /// Makes sure that there is room for a group.
+    /// Makes room for a group.
     fn make_room(&mut self, key: i32) -> Result<()> {
         if self.by_key.len() < GROUPS_MAX || self.by_key.contains_key(&key) {
             return Ok(());

@@ -305,7 +305,7 @@ impl CollectiveMgr {
             Code::Unavailable => {
                 status.context(format!("{} asks {leader}, which leads the collective groups", self.transfers.task()))
             }
-            // A leader that has come back knows none of the groups.
+            // A restarted leader knows none of the groups.
             Code::FailedPrecondition => Status::unavailable(format!(
                 "{} asks {leader}, which leads the collective groups: {}",
                 self.transfers.task(),

@@ -1,4 +1,4 @@
-//! [`Broadcast`]: the operations by which one worker gives all others its variables.
+//! [`Broadcast`]: the operations by which one worker sends its variables to all others.
 
 use super::Members;
 use super::reduce::{is_mirrored, on};
@@ -8,9 +8,9 @@ use crate::worker_group::WorkerGroup;
 use graph::{Graph, Operation, Output};
 use tensor::{DType, Result, Status, Tensor};
 
-/// The operations by which one worker gives all others its variables.
+/// The operations by which one worker sends its variables to all others.
 pub(super) struct Broadcast {
-    /// For the worker that gives.
+    /// For the sending worker.
     pub send: Operation,
     /// For all others.
     pub receive: Operation,
@@ -62,7 +62,7 @@ fn pair(graph: &Graph, variable: &Variable, members: &Members) -> Result<(Operat
     Ok((send, variable.assign(&back)))
 }
 
-/// How the values of a variable travel, since broadcasts take few types.
+/// How the values of a variable are sent, since broadcasts support few types.
 struct Travelling {
     dtype: DType,
     op: Option<(&'static str, &'static str)>,

@@ -1,5 +1,5 @@
-//! [`Elastic`]: how a worker takes part in a group whose members change. It asks the chief, whose task holds a queue of questions and one
-//! of answers for every worker, and the chief answers all members of an epoch at once.
+//! [`Elastic`]: how a worker takes part in a group whose members change. It asks the chief through a queue of questions in the chief's
+//! task, which also has a queue of answers for each worker; the chief answers all members of an epoch at once.
 
 use super::broadcast::Broadcast;
 use super::membership::{ASK_NUMBERS, Ask, Epoch, Membership};
@@ -16,30 +16,30 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 use tensor::{DType, PartialShape, Result, Status, Tensor};
 
-/// How often the chief looks for questions while it waits for some.
+/// The interval at which a waiting chief checks for questions.
 const LOOKING: Duration = Duration::from_millis(20);
 
-/// How many different runs of a session are known to train or not to.
+/// The most runs of a session for which it is cached whether they train.
 const RUNS_MAX: usize = 64;
 
-/// What a worker knows of the epochs, and does to take part in them.
+/// A worker's state in an elastic group.
 pub(super) struct Elastic {
     group: WorkerGroup,
     members: Members,
     call: Call,
     talk: Option<Talk>,
-    /// What the chief decides by.
+    /// The chief's view of the workers; `None` for the others.
     desk: Option<Membership>,
     epoch: Option<Epoch>,
-    /// Whether the variables have the values of all.
+    /// Whether the variables have the group's values.
     has_values: bool,
-    /// Whether the chief has called all members together.
+    /// Whether the chief has called all members to meet.
     is_called: bool,
-    /// Which runs reduce gradients, by what they fetch and run.
+    /// Whether a run reduces gradients, by the names of its fetches and targets.
     runs: HashMap<Vec<String>, bool>,
 }
 
-/// The operations by which a worker and the chief talk.
+/// The operations by which a worker and the chief communicate.
 struct Talk {
     given: Output,
     step: Output,
@@ -136,7 +136,7 @@ impl Elastic {
             if is_source { "this one" } else { source },
         );
         self.epoch = Some(epoch);
-        // Who fails while it takes them has some of the old ones and some of the new ones.
+        // A worker that fails while it receives them has some old and some new ones.
         self.has_values = is_source;
         let run = session.runner().target(if is_source { &broadcast.send } else { &broadcast.receive });
         let run = self.names_of_group().into_iter().fold(run, |run, (output, value)| run.feed(&output, value));
@@ -188,7 +188,7 @@ impl Elastic {
         }
     }
 
-    /// Waits, as the chief, until an epoch can begin, and tells all others who take part.
+    /// Waits, as the chief, until an epoch can begin, and tells the others who its members are.
     fn decide(&mut self, session: &Session, own: Ask, waiting: &Waiting) -> Result<Epoch> {
         if let Some(desk) = &mut self.desk {
             desk.take(own);
@@ -219,7 +219,7 @@ impl Elastic {
         }
     }
 
-    /// Takes the questions that have come to the chief.
+    /// Handles the questions in the chief's queue.
     fn hear(&mut self, session: &Session, count: i32) -> Result<()> {
         let (Some(desk), Some(Talk { side: Side::Chief { question, .. }, .. })) = (&mut self.desk, &self.talk) else {
             return Ok(());
@@ -233,7 +233,7 @@ impl Elastic {
         Ok(())
     }
 
-    /// Asks the chief to take part, and waits until it says in which epoch.
+    /// Asks the chief to take part, and waits until it answers with an epoch.
     fn ask(&self, session: &Session, own: &Ask, waiting: &Waiting) -> Result<Epoch> {
         let Some(Talk { given, side: Side::Other { ask, answer }, .. }) = &self.talk else { return Err(not_begun()) };
         let chief = self.group.device_of(0).unwrap_or_default();
@@ -244,7 +244,7 @@ impl Elastic {
             loop {
                 let answers = session.run(&[answer])?;
                 let (nonce, epoch) = Epoch::from_tensor(answers.first().ok_or_else(not_begun)?)?;
-                // Any other was for a question of a worker that this one has replaced.
+                // Any other answer is to an earlier process of this task.
                 if nonce == own.nonce {
                     return Ok(epoch);
                 }
@@ -256,17 +256,17 @@ impl Elastic {
         Ok(epoch)
     }
 
-    /// Returns what the collective ops of this epoch are fed.
+    /// Returns the feeds of this epoch's collective ops.
     fn names_of_group(&self) -> Vec<(Output, Tensor)> {
         let Some(epoch) = &self.epoch else { return Vec::new() };
-        // Groups of other keys in the same servers are hardly hit, and TensorFlow's are small numbers.
+        // A collision with other groups in the same servers is unlikely, since TensorFlow's keys are small numbers.
         let base = self.members.group_key.wrapping_mul(0x0100_0193);
         let key = base.wrapping_add(epoch.number as i32) & i32::MAX;
         let size = Tensor::scalar(epoch.members.len() as i32);
         vec![(self.members.size.clone(), size), (self.members.key.clone(), Tensor::scalar(key))]
     }
 
-    /// Returns whether a run reduces gradients: one that doesn't is a worker's own affair.
+    /// Returns whether a run reduces gradients. Other runs concern this worker only.
     fn trains(&mut self, graph: &Graph, args: &RunArgs, mean: &Output) -> bool {
         let roots: Vec<String> = args.targets.iter().chain(&args.fetches).cloned().collect();
         if let Some(&trains) = self.runs.get(&roots) {
@@ -285,7 +285,7 @@ impl Elastic {
     }
 }
 
-/// Returns whether one of these outputs and operations needs another operation.
+/// Returns whether one of these outputs and operations depends on the given operation.
 fn needs(graph: &Graph, roots: &[String], needed: &Operation) -> bool {
     let mut left: Vec<Operation> = roots
         .iter()
@@ -304,7 +304,7 @@ fn needs(graph: &Graph, roots: &[String], needed: &Operation) -> bool {
     false
 }
 
-/// Adds a queue of the chief's task.
+/// Adds a queue in the chief's task.
 fn queue(graph: &Graph, name: &str, shape: &PartialShape) -> Queue {
     let types: &[DType] = &[DType::Int64];
     let op = graph.op("FIFOQueueV2").name(name).attr("component_types", types).attr("capacity", -1i64);

@@ -1,4 +1,4 @@
-//! [`AllReduceHook`]: what each worker does when it has a session.
+//! [`AllReduceHook`]: gives all workers the same variables whenever a session is made.
 
 use super::Members;
 use super::broadcast::Broadcast;
@@ -11,11 +11,13 @@ use graph::Graph;
 use std::time::Duration;
 use tensor::{Result, Status};
 
-/// How long a worker waits for others at most, unless the program says something else.
+/// How long a worker waits for others by default.
 const MAX_WAIT: Duration = Duration::from_secs(7200);
 
-/// Gives the variables of all workers the chief's values, whenever a session is made. In an elastic group, it also asks the chief to take
-/// part, and again whenever a worker was lost or another one comes; then the variables are those of the worker that has come furthest.
+/// Gives the variables of all workers the chief's values whenever a session is made.
+///
+/// In an elastic group, the worker also asks the chief to take part, and asks again whenever a worker was lost or another one joins. All
+/// then get the variables of the worker with the highest global step.
 ///
 /// ```
 /// use ferroflow::distributed::WorkerGroup;
@@ -46,7 +48,7 @@ impl AllReduceHook {
         AllReduceHook { group, members, is_chief, broadcast: None, elastic, waiting }
     }
 
-    /// Sets who may ask the worker to stop while it waits for others.
+    /// Sets the coordinator that can stop the worker while it waits for others.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -65,7 +67,7 @@ impl AllReduceHook {
         self
     }
 
-    /// Sets how long the worker waits for others, such as for the chief's variables; none means for ever.
+    /// Sets how long the worker waits for others, such as for the chief's variables; `None` means forever.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -83,7 +85,7 @@ impl AllReduceHook {
         self
     }
 
-    /// Gives or takes the variables, in an elastic group when the chief says who takes part.
+    /// Sends or receives the variables; in an elastic group, once the chief has said who takes part.
     fn meet(&mut self, session: &Session) -> Result<()> {
         let Some(broadcast) = &self.broadcast else {
             return Err(Status::failed_precondition("AllReduceHook has no operations: begin() was not called"));

@@ -1,27 +1,27 @@
-//! [`Membership`]: which workers of an elastic group take part. The chief alone decides, in epochs: it hears who wants to take part, and
-//! who gives the others the variables at the beginning of an epoch follows from what they say.
+//! [`Membership`]: which workers of an elastic group take part. Only the chief decides, in epochs: workers tell it that they want to take
+//! part, and their global steps determine who sends its variables to the others at the beginning of an epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tensor::{Result, Status, Tensor};
 
-/// How long the members of the last epoch may take until they ask to take part in the next one. Who takes longer is left out, and takes
-/// part again from the epoch after that.
+/// How long the members of the last epoch may take to ask for the next one. A worker that takes longer is left out, and may take part
+/// again from the epoch after that.
 const ASKING: Duration = Duration::from_secs(3);
 
-/// What a worker says that has no values for its variables.
+/// The step that stands for variables without values.
 const NO_VALUES: i64 = -1;
 
-/// What a worker tells the chief.
+/// A worker's question to the chief.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     /// The worker.
     pub rank: usize,
-    /// Tells this question from others of the same worker.
+    /// Distinguishes this question from others of the same worker.
     pub nonce: i64,
-    /// Whether it wants to take part, rather than to leave.
+    /// Whether the worker wants to take part; otherwise it leaves.
     pub joins: bool,
-    /// The global step of its variables; none if it has no values for them.
+    /// The global step of its variables; `None` if they have no values.
     pub step: Option<i64>,
     /// The last epoch that it took part in.
     pub epoch: i64,
@@ -51,14 +51,14 @@ impl Ask {
     }
 }
 
-/// A time in which the same workers take part.
+/// A period in which the same workers take part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Epoch {
     /// Its number, from 1.
     pub number: i64,
     /// The worker whose variables all others take over.
     pub source: usize,
-    /// Who takes part, in order.
+    /// The members, in order.
     pub members: Vec<usize>,
 }
 
@@ -83,14 +83,14 @@ impl Epoch {
     }
 }
 
-/// What the chief knows of the workers.
+/// The chief's knowledge of the workers.
 pub(super) struct Membership {
     min: usize,
     max: usize,
     all: usize,
-    /// The present epoch; none before the first one.
+    /// The current epoch; `None` before the first one.
     epoch: Option<Epoch>,
-    /// Who wants to take part, and has no answer yet.
+    /// The workers that want to take part and have no answer yet.
     asking: BTreeMap<usize, Ask>,
     left: BTreeSet<usize>,
     last_number: i64,
@@ -149,14 +149,14 @@ impl Membership {
         if !self.asking.contains_key(&0) || self.lacking() > 0 || (!self.missing().is_empty() && waited < ASKING) {
             return None;
         }
-        // Those who took part before stay; the chief is always among them.
+        // Earlier members stay; the chief is always among them.
         let was_member = |rank: &usize| self.epoch.as_ref().is_some_and(|epoch| epoch.members.contains(rank));
         let mut members: Vec<usize> = self.asking.keys().copied().collect();
         members.sort_by_key(|rank| (*rank != 0, !was_member(rank), *rank));
         members.truncate(self.max);
         members.sort_unstable();
         let told: Vec<Ask> = members.iter().filter_map(|rank| self.asking.remove(rank)).collect();
-        // Who has come furthest has done every step that anybody has.
+        // The worker with the highest global step has done every step that anybody has.
         let source = told.iter().max_by_key(|ask| (ask.step, std::cmp::Reverse(ask.rank))).map_or(0, |ask| ask.rank);
         self.last_number += 1;
         let epoch = Epoch { number: self.last_number, source, members };
@@ -186,7 +186,7 @@ mod tests {
             membership.take(ask(rank, (rank == 0).then_some(5)));
         }
         assert_eq!(decide(&mut membership), Some((vec![0, 1, 2], 0)));
-        // The second is lost in a step that the third has finished.
+        // The second worker is lost in a step that the third has finished.
         membership.take(ask(0, Some(8)));
         membership.take(ask(2, Some(9)));
         assert_eq!(membership.missing(), [1]);
@@ -194,7 +194,7 @@ mod tests {
         let (epoch, told) = membership.decide(ASKING).unwrap();
         assert_eq!((epoch.number, epoch.source, epoch.members), (2, 2, vec![0, 2]));
         assert_eq!(told.iter().map(|ask| ask.rank).collect::<Vec<_>>(), [0, 2]);
-        // It comes back without values.
+        // The worker comes back without values.
         assert!(!membership.wants_change());
         membership.take(ask(1, None));
         assert!(membership.wants_change());
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(membership.decide(ASKING).unwrap().0.members, [0, 2]);
         membership.take(ask(1, None));
         assert!(!membership.wants_change(), "there are as many as there may be");
-        // One that leaves needn't be waited for.
+        // Nobody waits for a worker that leaves.
         membership.take(Ask { joins: false, ..ask(2, None) });
         membership.take(ask(0, Some(3)));
         assert_eq!(decide(&mut membership), Some((vec![0, 1], 0)));

@@ -1,5 +1,5 @@
-//! [`AllReduceOptimizer`]: workers that train as equals, without parameter servers. Each has all variables for itself (they are mirrored),
-//! and all apply the mean of all gradients, so that the variables stay the same everywhere.
+//! [`AllReduceOptimizer`]: workers that train as equals, without parameter servers. Each has its own copy of all variables (they are
+//! mirrored), and all apply the mean of all gradients, so that the variables stay the same everywhere.
 
 mod broadcast;
 mod elastic;
@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use tensor::{PartialShape, Result, Status, Tensor};
 
-/// Gradients smaller than this share a reduction with others, up to this size together.
+/// Gradients smaller than this are reduced together, up to this total size.
 const BUCKET_BYTES_DEFAULT: usize = 4 << 20;
 
-/// The key of the collective group, unless the program gives one.
+/// The default key of the collective group.
 const GROUP_KEY_DEFAULT: i32 = 0x0a11;
 
 /// Has all workers apply the mean of their gradients with another optimizer, each to its own variables.
@@ -52,9 +52,9 @@ const GROUP_KEY_DEFAULT: i32 = 0x0a11;
 /// # Ok::<(), ferroflow::Status>(())
 /// ```
 ///
-/// A step that reduces gradients must not touch parameter servers: the collective ops give the steps of all workers the same id, by which a
-/// server that several of them use would take them for one. A program with embeddings there fetches their rows in a step before it, and
-/// applies the gradients of the rows in one after it.
+/// A step that reduces gradients must not use parameter servers: because of the collective ops, the steps of all workers have the same id,
+/// and a server that several of them use would take them for one step. A program with embeddings on parameter servers fetches their rows
+/// in a separate step before, and applies the gradients of the rows in another one after.
 pub struct AllReduceOptimizer<O> {
     optimizer: O,
     settings: Settings,
@@ -70,25 +70,25 @@ struct Settings {
     is_compressed: bool,
 }
 
-/// What applying gradients has added to the graph.
+/// The graph to which gradients were applied, and the inputs of its collective ops.
 #[derive(Clone)]
 struct Built {
     graph: Graph,
     members: Members,
 }
 
-/// The tensors by which collective ops know their group. A program may feed them.
+/// The tensors that tell collective ops their group. They can be fed.
 #[derive(Clone)]
 struct Members {
     size: Output,
     key: Output,
-    /// What `key` is unless it is fed.
+    /// The default value of `key`.
     group_key: i32,
-    /// By what the chief of an elastic group tells all that another epoch should begin after a step.
+    /// How the chief of an elastic group calls for another epoch after a step.
     call: Option<Call>,
 }
 
-/// A number that is 0 at every worker, unless the chief wants all to meet for another epoch, and its mean over all of them.
+/// A number that is 0 at every worker unless the chief calls all to meet for another epoch, and its mean over all workers.
 #[derive(Clone)]
 struct Call {
     given: Output,
@@ -146,8 +146,8 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
         self
     }
 
-    /// Sets whether dense gradients travel as bfloat16: half the bytes of float32, and three significant digits. All workers must say
-    /// the same.
+    /// Sets whether dense gradients are sent as bfloat16, which has half the bytes of float32 and three significant digits. The
+    /// setting must be the same for all workers.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -174,8 +174,8 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
         &self.optimizer
     }
 
-    /// Adds the operations that give all mirrored variables of the graph the values that one worker has: the first is for that worker,
-    /// the second for all others, and both wait for each other. Call it when all variables are there, and after `apply_gradients`.
+    /// Adds the operations that give all mirrored variables of the graph the values of one worker. The first is for that worker, the second
+    /// for all others, and they wait for each other. Call this after `apply_gradients`, when all variables exist.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -198,8 +198,8 @@ impl<O: Optimizer> AllReduceOptimizer<O> {
     }
 
     /// Returns the hook for a worker of a monitored session; call it after `apply_gradients`. Every worker initializes its variables, and
-    /// then the chief, who may have restored a checkpoint, gives the others its values. So each worker's session is that of a chief,
-    /// but only the chief of the group has a directory for checkpoints.
+    /// then the chief, which may have restored a checkpoint, sends the others its values. So each worker's session is a chief's, but
+    /// only the chief of the group has a directory for checkpoints.
     ///
     /// ```
     /// use ferroflow::distributed::WorkerGroup;
@@ -240,7 +240,7 @@ impl Settings {
         }
     }
 
-    /// Returns the names of the group in a graph.
+    /// Returns the tensors that tell the group in a graph.
     fn members(&self, graph: &Graph) -> Result<Members> {
         let groups = graph.extension::<Groups>();
         if let Some(known) = groups.0.lock().iter().find(|known| known.group_key == self.group_key) {
@@ -301,7 +301,7 @@ impl Members {
         })
     }
 
-    /// Begins a collective op of the group: those inputs come first, then the names of the group and of the op within it.
+    /// Begins a collective op of the group: the given inputs come first, then those that tell the group, and the op within it.
     fn op(&self, graph: &Graph, op: &str, inputs: &[&Output]) -> graph::builder::OpBuilder {
         let instance = graph.extension::<InstanceKeys>().0.fetch_add(1, Ordering::Relaxed);
         let instance = graph.constant_tensor(&Tensor::scalar(instance.wrapping_add(1)));
@@ -346,7 +346,7 @@ impl<O: Optimizer> Optimizer for AllReduceOptimizer<O> {
     ) -> Result<Operation> {
         let gradient: Option<&Grad> = gradients.iter().find_map(|(gradient, _)| gradient.as_ref());
         let (Some(_), Some((_, first))) = (gradient, gradients.first()) else {
-            // The inner optimizer says what is missing.
+            // The inner optimizer returns the error.
             return self.optimizer.apply_gradients(gradients, global_step, name);
         };
         let graph = first.graph().clone();

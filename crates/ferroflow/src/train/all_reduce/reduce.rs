@@ -1,5 +1,5 @@
-//! [`Reducer`]: adds the reductions of gradients to a graph. Small dense gradients share one, in the order in which they are computed;
-//! those that consist of rows are gathered.
+//! [`Reducer`]: adds the reductions of gradients to a graph. Small dense gradients share a reduction, in the order in which they are
+//! computed; gradients that consist of rows are gathered.
 
 use super::Members;
 use crate::train::expression::group as group_operations;
@@ -25,7 +25,7 @@ struct Dense<'a> {
     /// Its place among the gradients.
     index: usize,
     gradient: &'a Output,
-    /// Its shape, where known.
+    /// Its shape, if known.
     shape: Option<Shape>,
 }
 
@@ -37,7 +37,7 @@ struct Bucket<'a> {
 }
 
 impl Reducer<'_> {
-    /// Returns the means of gradients over all workers. None of them is there before all are: so a step changes all variables or none.
+    /// Returns the means of gradients over all workers. Each waits for all of them, so that a step changes all variables or none.
     pub(super) fn reduce(&self, gradients: &[GradientAndVariable]) -> Result<Vec<GradientAndVariable>> {
         let mut means = gradients.to_vec();
         let mut dense = Vec::new();
@@ -59,7 +59,7 @@ impl Reducer<'_> {
                 Grad::Slices(slices) => means[index].0 = Some(Grad::Slices(self.gather_rows(slices)?)),
             }
         }
-        // The chief's call goes with the gradients, so that it costs no exchange of its own. Once is enough.
+        // The chief's call is reduced along with gradients, so that it needs no exchange of its own. Once is enough.
         let call = self.members.call.as_ref().filter(|call| call.mean.lock().is_none());
         if let Some(call) = call {
             let shape = Some(Shape::scalar());
@@ -141,8 +141,8 @@ impl Reducer<'_> {
         op.attr("merge_op", merge_op).attr("final_op", final_op).output()
     }
 
-    /// Returns the rows of all workers, each a share of its mean. Workers may have different numbers of rows: all are filled up to the
-    /// largest number to be gathered, and what was filled in is left out again.
+    /// Returns the rows of all workers, divided by their number. Workers may have different numbers of rows: all are padded to the largest
+    /// number, gathered, and the padding is removed again.
     fn gather_rows(&self, slices: &IndexedSlices) -> Result<IndexedSlices> {
         let graph = self.graph;
         let gather = |value: &Output| self.members.op(graph, "CollectiveGatherV2", &[value]).output();
@@ -184,7 +184,7 @@ impl Reducer<'_> {
         })
     }
 
-    /// Has every mean wait for all of them, and for what was reduced beside them.
+    /// Makes every mean wait for all of them, and for the chief's call that was reduced with them.
     fn gate(&self, means: &mut [GradientAndVariable], changed: &[usize], also: &[Output]) -> Result<()> {
         let values = |gradient: &Grad| match gradient {
             Grad::Dense(output) => output.op.clone(),
@@ -213,7 +213,7 @@ impl Reducer<'_> {
     }
 }
 
-/// Returns whether every worker has a variable for itself, rather than a parameter server for all.
+/// Returns whether every worker has its own copy of a variable, instead of one on a parameter server.
 pub(super) fn is_mirrored(variable: &Variable, group: &WorkerGroup) -> bool {
     let (of, own) = (DeviceName::parse(&variable.op().device()), DeviceName::parse(group.device()));
     match (of, own) {

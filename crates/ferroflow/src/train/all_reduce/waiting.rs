@@ -1,4 +1,4 @@
-//! [`Waiting`]: how a worker waits for others: it says for whom, and ends when training should stop or when it has waited for too long.
+//! [`Waiting`]: how a worker waits for others. It logs what it waits for, and gives up when training should stop or after a time limit.
 
 use crate::session::Session;
 use crate::train::Coordinator;
@@ -6,13 +6,13 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 use tensor::{Result, Status};
 
-/// How often a worker that waits looks whether it should stop.
+/// The interval at which a waiting worker checks whether it should stop.
 const LOOKING: Duration = Duration::from_millis(50);
 
-/// How often it says what it waits for.
+/// The interval at which it logs what it waits for.
 const SAYING: Duration = Duration::from_secs(10);
 
-/// How long a wait may last before anything is said.
+/// How long a wait lasts before it is logged.
 const FIRST_SAYING: Duration = Duration::from_secs(1);
 
 /// How a worker waits.
@@ -20,9 +20,9 @@ const FIRST_SAYING: Duration = Duration::from_secs(1);
 pub(super) struct Waiting {
     /// The name of the worker's task.
     pub task: String,
-    /// Who may ask training to stop.
+    /// The coordinator that can stop training.
     pub stop: Coordinator,
-    /// How long it waits at most.
+    /// The longest wait.
     pub max_wait: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Begun<'_> {
         self.look(what)
     }
 
-    /// Says what is waited for, now and then; fails when there should be no more waiting.
+    /// Logs what is waited for at intervals; fails if the wait should end.
     fn look(&mut self, what: impl FnOnce() -> String) -> Result<()> {
         let Waiting { task, stop, max_wait } = self.waiting;
         let waited = self.start.elapsed();

@@ -1,7 +1,7 @@
-//! From a store's errors to TensorFlow's codes.
+//! Converts a store's errors to TensorFlow's codes.
 //!
-//! The text of a store's error may quote the request, and with it names of keys, signatures and tokens. Only the kind of the
-//! error, the HTTP status and the store's own code for it are passed on.
+//! The text of a store's error may quote the request, and with it keys, signatures and tokens. Only the kind of the error, the HTTP
+//! status and the store's own code are passed on.
 
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
@@ -9,7 +9,7 @@ use std::error::Error as StdError;
 use std::io;
 use tensor::{Code, Status};
 
-/// The longest code of a store's own that is passed on.
+/// The longest error code of a store that is passed on.
 const STORE_CODE_BYTES: usize = 64;
 
 /// Returns the error for a failed request about `path`.
@@ -44,7 +44,7 @@ pub(super) fn status(path: &str, error: &Error) -> Status {
     Status::new(code, format!("{path}; {reason}"))
 }
 
-/// Tells failures that may pass from those that won't.
+/// Returns the code and the text for an error that the store's client doesn't classify.
 fn generic(error: &(dyn StdError + 'static)) -> (Code, String) {
     if let Some(http_status) = http_status(error) {
         let code = match http_status {
@@ -74,7 +74,7 @@ fn generic(error: &(dyn StdError + 'static)) -> (Code, String) {
         Some(HttpErrorKind::Timeout) => (Code::Unavailable, "The store did not answer in time".to_owned()),
         Some(HttpErrorKind::Connect) => (Code::Unavailable, format!("The store can't be reached{system}")),
         Some(_) => (Code::Unavailable, format!("The connection to the store broke{system}")),
-        // What comes before the first request: settings and credentials that can't be used.
+        // Errors before the first request: unusable settings or credentials.
         None => (
             Code::FailedPrecondition,
             "The store's client can't be used: check its settings and credentials in the environment".to_owned(),
@@ -90,14 +90,14 @@ fn with_code(reason: &str, error: &(dyn StdError + 'static)) -> String {
     store_code(error).map_or_else(|| reason.to_owned(), |code| format!("{reason} ({code})"))
 }
 
-/// Returns the number in `status code: 403 Forbidden`, which only the text has.
+/// Returns the number in `status code: 403 Forbidden`, which only the text contains.
 fn http_status(error: &(dyn StdError + 'static)) -> Option<u16> {
     let text = error.to_string();
     let number = &text[text.find("status code: ")? + "status code: ".len()..];
     number.get(..3)?.parse().ok()
 }
 
-/// Returns what stands in `<Code>…</Code>` of an answer, such as `AccessDenied`.
+/// Returns the content of `<Code>…</Code>` in an answer, such as `AccessDenied`.
 fn store_code(error: &(dyn StdError + 'static)) -> Option<String> {
     let text = error.to_string();
     let code = &text[text.find("<Code>")? + "<Code>".len()..];

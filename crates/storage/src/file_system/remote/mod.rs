@@ -1,8 +1,8 @@
-//! Stores of objects as file systems: S3, Google Cloud Storage, Azure Blob Storage, and servers with their protocols.
+//! Object stores as file systems: S3, Google Cloud Storage, Azure Blob Storage, and servers with their protocols.
 //!
-//! A path is `SCHEME://BUCKET/KEY`. What differs from a disk: an object appears whole when its file is closed, or flushed; directories
-//! are there as long as something is beneath them; a rename is a copy and a deletion; and there are no locks. A file that must be new
-//! is created by a request that the store refuses if there is one, so that two writers can't both get a name.
+//! A path is `SCHEME://BUCKET/KEY`. The differences from a disk: an object appears whole when its file is closed or flushed; a directory
+//! exists as long as something is beneath it; a rename is a copy and a deletion; and there are no locks. A file that must be new is
+//! created by a request that the store refuses if the object exists, so that two writers can't both get a name.
 
 mod errors;
 mod reader;
@@ -24,13 +24,13 @@ use stores::{EnvironmentStores, Stores};
 use tensor::{Code, Result, Status};
 use writer::ObjectWriter;
 
-/// What is larger is copied through this process in parts: S3 copies at most 5 GB in one request, and it must not take too long.
+/// Larger objects are copied through this process in parts: S3 copies at most 5 GB in one request, which must not take too long.
 const COPY_BYTES_MAX: u64 = 4 << 30;
 
-/// The most names that a directory may have: they are all kept in memory.
+/// The most names in a directory, since all are kept in memory.
 const NAMES_MAX: usize = 1 << 20;
 
-/// The stores of objects that the environment gives access to.
+/// The object stores that the environment gives access to.
 pub struct RemoteFileSystem {
     stores: Arc<dyn Stores>,
 }
@@ -41,17 +41,17 @@ impl Default for RemoteFileSystem {
     }
 }
 
-/// The name of an object, whether there is one or not.
+/// The name of an object, which may not exist.
 #[derive(Clone)]
 struct Object {
     store: Arc<dyn ObjectStore>,
     key: Path,
-    /// As the program wrote it.
+    /// The path as the program wrote it.
     path: String,
 }
 
 impl Object {
-    /// Returns what the store says about the object, which must be there.
+    /// Returns the store's metadata of the object, which must exist.
     fn head(&self) -> Result<ObjectMeta> {
         let (store, key) = (self.store.clone(), self.key.clone());
         runtime::wait(&self.path, async move { store.head(&key).await })
@@ -71,7 +71,7 @@ impl Object {
         self.key.as_ref().is_empty()
     }
 
-    /// Returns whether something is beneath this as a directory.
+    /// Returns whether this is a directory: whether something is beneath it.
     fn is_directory(&self) -> Result<bool> {
         let (store, key) = (self.store.clone(), self.key.clone());
         let first = runtime::wait(&self.path, async move {
@@ -81,7 +81,7 @@ impl Object {
         Ok(first.is_some())
     }
 
-    /// Fails for a bucket, which is no file.
+    /// Fails if this is a bucket, which is no file.
     fn file(self) -> Result<Object> {
         match self.is_bucket() {
             true => Err(Status::failed_precondition(format!("{}; Is a directory", self.path))),
@@ -96,7 +96,7 @@ impl Object {
 }
 
 impl RemoteFileSystem {
-    /// Takes stores that are there already, for tests.
+    /// Returns a file system on the given stores, for tests.
     #[cfg(test)]
     fn with_stores(stores: Arc<dyn Stores>) -> RemoteFileSystem {
         RemoteFileSystem { stores }
@@ -114,7 +114,7 @@ impl RemoteFileSystem {
     }
 }
 
-/// A path, taken apart.
+/// A parsed path.
 #[derive(Debug, PartialEq, Eq)]
 struct Location<'a> {
     scheme: &'a str,
@@ -128,7 +128,7 @@ impl Location<'_> {
         let invalid = |why: &str| Status::invalid_argument(format!("{path}; {why}"));
         let (scheme, rest) = path.split_once("://").ok_or_else(|| invalid("Not SCHEME://BUCKET/KEY"))?;
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-        // A name goes into the address of a request.
+        // The name becomes part of a request's address.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '$');
         if bucket.is_empty() || !bucket.chars().all(is_plain) {
             return Err(invalid("Not the name of a bucket"));
@@ -158,7 +158,7 @@ impl FileSystem for RemoteFileSystem {
             store.put_opts(&key, PutPayload::default(), PutOptions::from(PutMode::Create)).await
         });
         match reserved {
-            // A store without conditional requests.
+            // The store has no conditional requests.
             Err(status) if status.code() == Code::Unimplemented => {
                 if object.head_if_there()?.is_some() {
                     return Err(Status::already_exists(format!("{path}; File exists")));
@@ -223,7 +223,7 @@ impl FileSystem for RemoteFileSystem {
 
     fn delete_file(&self, path: &str) -> Result<()> {
         let object = self.object(path)?.file()?;
-        // Most stores call it a success if there was nothing.
+        // Most stores report success if there was no object.
         match object.head_if_there()? {
             Some(_) => object.delete(),
             None => Err(Self::not_found(path)),
@@ -261,7 +261,7 @@ impl FileSystem for RemoteFileSystem {
             store.list_with_delimiter(prefix).await
         })?;
         let locations = found.objects.iter().map(|meta| &meta.location).chain(&found.common_prefixes);
-        // Some tools write an empty object for a directory itself.
+        // Some tools write an empty object for a directory.
         let names = locations.filter(|location| **location != object.key).filter_map(|location| location.filename());
         let mut names: Vec<String> = names.map(str::to_owned).collect();
         if names.len() > NAMES_MAX {
@@ -283,7 +283,7 @@ impl FileSystem for RemoteFileSystem {
     }
 }
 
-/// Copies a file in parts; what is there already under the new name is replaced in one step.
+/// Copies a file in parts. An existing object with the new name is replaced in one step.
 fn copy_through(source: ObjectFile, target: ObjectWriter) -> Result<()> {
     let (mut target, mut buffer, mut offset): (Box<dyn WritableFile>, _, u64) =
         (Box::new(target), vec![0; writer::PART_BYTES], 0);

@@ -1,4 +1,4 @@
-//! Reading an object in ranges. Whoever reads from front to back gets the next range while the last one is still in use.
+//! Reading an object in ranges. For sequential reads, the next range is fetched while the last one is still in use.
 
 use super::Object;
 use super::runtime::{self, Pending};
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensor::Result;
 
-/// The most that one request asks for, and what is read ahead at most. A file keeps at most two such ranges.
+/// The largest range of one request, and the most that is read ahead. A file keeps at most two such ranges.
 const RANGE_BYTES: u64 = 8 << 20;
 
-/// The least that one request asks for: a smaller answer takes as long.
+/// The smallest range of one request: a smaller answer takes as long.
 const LEAST_BYTES: u64 = 128 << 10;
 
-/// An object that is open for reading. If the store has versions of objects to tell apart, all ranges are of the same one, until
-/// somebody reads on at its end: what is there then continues it.
+/// An object that is open for reading. If the store identifies versions of objects, all ranges are of the same version, until a read
+/// at its end: the version at that time continues it.
 pub(super) struct ObjectFile {
     object: Object,
-    /// Whether the length is as the store last told it, and nobody has asked for it since.
+    /// Whether the length is the store's last answer, and has not been requested since.
     is_fresh: AtomicBool,
     state: Mutex<State>,
 }
@@ -30,9 +30,9 @@ struct State {
     version: Option<String>,
     /// The range that was read last.
     current: Option<Piece>,
-    /// The range behind that, which is under way.
+    /// The following range, which is being fetched.
     next: Option<(Range<u64>, Pending<Bytes>)>,
-    /// Where the last read ended, and how much to read from there on if the next one continues it.
+    /// Where the last read ended, and how much to fetch from there if the next one continues it.
     end: u64,
     ahead: u64,
 }
@@ -43,7 +43,7 @@ struct Piece {
 }
 
 impl ObjectFile {
-    /// Opens an object that must be there.
+    /// Opens an object, which must exist.
     pub(super) fn open(object: Object) -> Result<ObjectFile> {
         let meta = object.head()?;
         let state =
@@ -55,7 +55,7 @@ impl ObjectFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the store for the length and the version, and returns the length.
+    /// Requests the length and the version from the store, and returns the length.
     fn refresh(&self) -> Result<u64> {
         let meta = self.object.head()?;
         let mut state = self.state();
@@ -75,14 +75,14 @@ impl ObjectFile {
         })
     }
 
-    /// Returns bytes from `offset` on, of which there are some: at most `wanted`, or fewer.
+    /// Returns between one and `wanted` bytes from `offset` on, where the object must have some.
     fn piece(&self, offset: u64, wanted: u64) -> Result<Option<Piece>> {
-        // Whoever reads on at the end waits for the object to grow.
+        // A read at the end waits for the object to grow.
         if offset >= self.state().length && offset >= self.refresh()? {
             return Ok(None);
         }
         let mut state = self.state();
-        // Another thread may have found it shorter meanwhile.
+        // Another thread may have found the object shorter in the meantime.
         if offset >= state.length {
             return Ok(None);
         }
@@ -91,7 +91,7 @@ impl ObjectFile {
         {
             return Ok(Some(Piece { start: offset, bytes }));
         }
-        // What is read from front to back is read in ever larger ranges.
+        // Sequential reads use ever larger ranges.
         let follows = offset == state.end;
         state.ahead = if follows { (state.ahead * 2).min(RANGE_BYTES) } else { LEAST_BYTES };
         let (range, pending) = match state.next.take() {
@@ -116,7 +116,7 @@ impl ObjectFile {
 }
 
 impl Piece {
-    /// Returns what follows `offset`, if it is in here.
+    /// Returns the bytes from `offset` on, if this range contains it.
     fn bytes_from(&self, offset: u64) -> Option<Bytes> {
         let skipped = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         (skipped < self.bytes.len()).then(|| self.bytes.slice(skipped..))
@@ -125,7 +125,7 @@ impl Piece {
 
 impl RandomAccessFile for ObjectFile {
     fn length(&self) -> Result<u64> {
-        // Whoever has just opened a file asks for its length; whoever asks again waits for it to grow.
+        // The first request for the length follows the opening; a later one waits for the object to grow.
         if self.is_fresh.swap(false, Ordering::Relaxed) {
             return Ok(self.state().length);
         }

@@ -17,7 +17,8 @@ struct Root {
 }
 
 impl RootedRemoteFileSystem {
-    /// Confines a file system to some roots, each a URL; to none of it if there are none. With `read_only`, nothing may be changed.
+    /// Confines a file system to some roots, which are URLs. Without roots, every access is refused. With `read_only`, nothing may be
+    /// changed.
     pub fn new(files: RemoteFileSystem, roots: &[FileRoot], read_only: bool) -> Result<RootedRemoteFileSystem> {
         let roots = roots.iter().map(|root| {
             let Location { scheme, bucket, key } = Location::parse(&root.directory)?;
@@ -40,7 +41,7 @@ impl RootedRemoteFileSystem {
         }
     }
 
-    /// Returns whether the innermost root that a path is beneath is read-only.
+    /// Returns whether the innermost root above a path is read-only.
     fn is_read_only(&self, path: &str) -> Result<bool> {
         let location = Location::parse(path)?;
         let around = self.roots.iter().filter(|(root, _)| root.holds(&location));
@@ -106,7 +107,7 @@ impl FileSystem for RootedRemoteFileSystem {
         self.for_reading(path)?.sync_dir(path)
     }
     fn glob(&self, pattern: &str) -> Result<Vec<String>> {
-        // A pattern that starts outside is refused, rather than to match nothing.
+        // A pattern that starts outside is refused; otherwise it would silently match nothing.
         self.for_reading(super::super::glob::fixed_directory(pattern))?.glob(pattern)
     }
 }

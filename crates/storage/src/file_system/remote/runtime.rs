@@ -13,20 +13,20 @@ use tensor::{Result, Status, check_interrupt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
 
-/// The threads that send requests. They do no work beyond encryption.
+/// The number of threads that send requests. They do no other work than encryption.
 const THREADS: usize = 2;
 
-/// How long one request to a store may take in all, its repetitions included.
+/// How long one request to a store may take, including its repetitions.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// How often a waiting thread checks whether its step was cancelled, which nothing wakes it for.
+/// The interval at which a waiting thread checks whether its step was cancelled, since cancellation doesn't wake it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
     Builder::new_multi_thread().worker_threads(THREADS).thread_name("ferroflow-store").enable_all().build()
 });
 
-/// A request that is under way. It is cancelled when this is dropped.
+/// A pending request. It is cancelled when this is dropped.
 pub(super) struct Pending<T> {
     path: String,
     receiver: Receiver<Result<T>>,
@@ -49,7 +49,7 @@ pub(super) fn start<T: Send + 'static>(
             Ok(result) => result.map_err(|error| errors::status(&named, &error)),
             Err(_) => Err(Status::deadline_exceeded(format!("{named}; no answer within {} s", LIMIT.as_secs()))),
         };
-        // Nobody waits for it any more if this fails.
+        // If this fails, nobody waits for the result any more.
         let _ = sender.send(result);
     });
     Ok(Pending { path: path.to_owned(), receiver, task: task.abort_handle() })

@@ -1,4 +1,4 @@
-//! The stores by scheme and bucket, with settings and credentials from the environment variables that each vendor's tools use.
+//! Finds stores by scheme and bucket, with settings and credentials from the environment variables that each vendor's tools use.
 
 use super::errors;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tensor::{Result, Status};
 
-/// The schemes of stores that a path may start with.
+/// The schemes of stores in paths.
 pub const SCHEMES: [&str; 3] = ["s3", "gs", "az"];
 
 /// The most buckets that are in use at once. A client keeps connections and credentials for each.
@@ -40,7 +40,7 @@ impl Stores for EnvironmentStores {
             return Ok(store.clone());
         }
         let store = build(scheme, bucket)?;
-        // Whoever uses one goes on with it; only the next one is made anew.
+        // Current users keep their store; the next ones get a new one.
         if known.len() >= BUCKETS_MAX {
             known.clear();
         }
@@ -50,7 +50,7 @@ impl Stores for EnvironmentStores {
 }
 
 fn build(scheme: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
-    // Clients of stores take the cryptography of the process. Whoever has chosen another one keeps it.
+    // Clients of stores use the process's cryptography provider. If the program has chosen one, that one stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
         "s3" => {
@@ -81,7 +81,7 @@ fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some()
 }
 
-/// Failures that may pass are repeated for about two minutes, with growing pauses.
+/// Requests that may succeed later are repeated for about two minutes, with growing pauses.
 fn retries() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {

@@ -1,4 +1,4 @@
-//! Files, checkpoints and events in a store that is in memory.
+//! Tests of files, checkpoints and events in an in-memory store.
 
 use super::*;
 use crate::bundle::{BundleReader, BundleWriter, BundleWriterOptions, MergeOptions, merge_bundles, meta_filename};
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tensor::Tensor;
 
-/// A bucket in memory for every name.
+/// An in-memory bucket for every name.
 #[derive(Default)]
 struct MemoryStores(Mutex<HashMap<String, Arc<InMemory>>>);
 
@@ -36,7 +36,7 @@ fn code<T>(result: Result<T>) -> Code {
     result.err().expect("it fails").code()
 }
 
-/// Bytes whose place can be told.
+/// Returns bytes that depend on their position.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index / 7 % 251) as u8).collect()
 }
@@ -51,7 +51,7 @@ fn a_file_appears_when_it_is_closed() {
     file.close().unwrap();
     assert_eq!(files.read("s3://b/dir/x").unwrap(), b"something");
     assert_eq!(files.read_range("s3://b//dir/./x", 4, 100).unwrap(), b"thing");
-    // Dropped, a file leaves what was there.
+    // A file that is dropped leaves the old content.
     let mut file = files.create("s3://b/dir/x").unwrap();
     file.append(&pattern(writer::PART_BYTES + 1)).unwrap();
     drop(file);
@@ -73,12 +73,12 @@ fn large_files_are_written_and_read_in_parts() {
     }
     file.sync().unwrap();
     assert!(files.read("gs://b/large").unwrap() == content);
-    // What follows a flush comes behind what is there already.
+    // Bytes after a flush are appended to the existing ones.
     file.append(b"more").unwrap();
     file.close().unwrap();
     let file = files.open("gs://b/large").unwrap();
     assert_eq!(file.length().unwrap(), content.len() as u64 + 4);
-    // From front to back, in pieces that fit no range, and then somewhere in between and behind the end.
+    // Sequentially, in pieces that fit no range, and then in the middle and after the end.
     let (mut read, mut buffer) = (Vec::new(), vec![0; 300_007]);
     loop {
         let count = file.read_at(read.len() as u64, &mut buffer).unwrap();
@@ -270,7 +270,7 @@ fn checkpoints_are_replaced_in_one_step() {
     let prefix = "s3://b/logs/model.ckpt-1";
     save(&files, prefix, 1.0);
     assert_eq!(files.list("s3://b/logs").unwrap(), ["model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"]);
-    // Killed in the middle of a save: its data file is reserved, or even complete.
+    // A saver was killed in the middle of a save: its data file is reserved, or even complete.
     let mut killed = BundleWriter::new(files.clone(), prefix, BundleWriterOptions::default()).unwrap();
     killed.add("w", &Tensor::scalar(2f32)).unwrap();
     std::mem::forget(killed);
@@ -352,7 +352,7 @@ fn events_are_read_while_they_are_written() {
     writer.write(&Event { step: 1, wall_time: 1_700_000_001.0, ..Event::default() }).unwrap();
     writer.flush().unwrap();
     assert_eq!(reader.next_event().unwrap().unwrap().step, 1);
-    // A file that has become large is followed by another one.
+    // A file that has become large is followed by a new one.
     let large = Event {
         step: 2,
         wall_time: 1_700_000_002.0,
@@ -396,7 +396,7 @@ fn only_what_is_beneath_a_root_is_reached() {
     assert_eq!(code(none.create("s3://b/in/new")), Code::PermissionDenied);
 }
 
-/// Without a root that names a URL, a confined server reaches no store; and roots have to be ones that there are.
+/// Without a root that is a URL, a confined server can access no store. A root must be valid.
 #[test]
 fn a_confined_server_reaches_no_store_by_itself() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Writing an object: small ones in one request, larger ones in parts that become visible together when the file is closed.
 //!
-//! A store has no append. A file that is flushed is put as a whole each time, so that readers see it; once it has more than one part,
-//! what follows a flush starts a new upload, into which the content so far is copied.
+//! A store can't append. Each flush puts the whole file, so that readers see it. Once a file has more than one part, writing after a
+//! flush starts a new upload, into which the content so far is copied.
 
 use super::Object;
 use super::runtime::{self, Pending};
@@ -14,29 +14,29 @@ use tensor::{Result, Status};
 /// The size of the first parts. All stores accept parts of 5 MB and more.
 pub(super) const PART_BYTES: usize = 8 << 20;
 
-/// After so many parts, parts become twice as large: S3 has at most 10,000 of them.
+/// After this many parts, the size of parts doubles: S3 allows at most 10,000 parts.
 const PARTS_OF_A_SIZE: usize = 1500;
 
-/// The most parts that are under way at once.
+/// The most parts that are uploaded at the same time.
 const UNDER_WAY_MAX: usize = 4;
 
-/// The most parts that an object may have.
+/// The most parts of an object.
 const PARTS_MAX: usize = 10_000;
 
 /// An object that is being written.
 pub(super) struct ObjectWriter {
     object: Object,
-    /// What is not in a part yet. For an object without parts, all of its content.
+    /// The content that is not in a part yet; all of it if there are no parts.
     buffer: BytesMut,
     upload: Option<Upload>,
-    /// How much of the object is in the store already, from where it has to be copied if more is appended.
+    /// The number of bytes that are in the store already, which are copied if more are appended.
     stored: u64,
-    /// Whether something was appended, or nothing put yet.
+    /// Whether something was appended since the last put, or nothing was put yet.
     is_dirty: bool,
     failed: Option<Status>,
 }
 
-/// An upload in parts. Dropped before it is finished, it is given up, and the store forgets its parts.
+/// An upload in parts. If it is dropped before it is finished, it is aborted, and the store discards its parts.
 struct Upload {
     parts: Option<Box<dyn MultipartUpload>>,
     count: usize,
@@ -57,7 +57,7 @@ impl ObjectWriter {
         writer
     }
 
-    /// Brings back what was flushed, so that more can follow it.
+    /// Fetches the flushed content, so that more can be appended to it.
     fn fetch_stored(&mut self) -> Result<()> {
         let (length, mut offset) = (std::mem::take(&mut self.stored), 0);
         while offset < length {
@@ -113,7 +113,7 @@ impl ObjectWriter {
         Ok(())
     }
 
-    /// Fails for good: a file with a part missing must not become visible.
+    /// Runs `work`. Once it has failed, all later calls fail: a file with a missing part must not become visible.
     fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         if let Some(status) = &self.failed {
             return Err(status.clone());
@@ -134,7 +134,7 @@ impl Upload {
         Ok(Upload { parts: Some(parts), count: 0, length: 0, under_way: VecDeque::new() })
     }
 
-    /// Returns how large the next part is.
+    /// Returns the size of the next part.
     fn part_bytes(&self) -> usize {
         PART_BYTES << (self.count / PARTS_OF_A_SIZE).min(6)
     }
@@ -177,7 +177,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         self.under_way.clear();
         if let Some(mut parts) = self.parts.take() {
-            // Nobody waits for it: what a store keeps of it is removed by a rule for unfinished uploads.
+            // Nobody waits for this. If it fails, a bucket's rule for unfinished uploads removes the parts.
             runtime::detach(async move { drop(parts.abort().await) });
         }
     }

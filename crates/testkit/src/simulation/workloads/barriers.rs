@@ -1,4 +1,4 @@
-//! Barriers: keys get their two values in steps of their own, and are taken when both are there, each once and with the right values.
+//! Barriers: keys get their two values in separate steps, and are taken when both are there, each once and with the right values.
 
 use super::{Setting, all, graph, pause};
 use futures_util::future::BoxFuture;
@@ -60,7 +60,7 @@ async fn insert(setting: Arc<Setting>, number: usize, sent: Arc<Mutex<BTreeSet<i
     left.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// Has one client insert and another one take.
+/// Runs a client that inserts, and one that takes.
 pub async fn run(setting: Arc<Setting>) {
     let sent = Arc::new(Mutex::new(BTreeSet::new()));
     let left = Arc::new(AtomicUsize::new(1));

@@ -1,5 +1,5 @@
-//! Checkpoints: a ps saves to a disk that loses what was not synced, and its machine dies between any two writes. A checkpoint whose
-//! save was answered can be restored, and whatever can be restored is one that was saved, whole.
+//! Checkpoints: a ps saves to a disk that loses data that was not synced, and its machine dies between any two writes. A checkpoint whose
+//! save was answered can be restored, and every checkpoint that can be restored is one that was saved, and complete.
 
 use super::{Setting, doubles, graph, pause};
 use crate::simulation::client::Client;
@@ -10,7 +10,7 @@ use tensor::{Code, Result, Shape, Tensor};
 
 const SAVES: u32 = 6;
 
-/// How many numbers each of the two tensors of a checkpoint has.
+/// The length of each of the two tensors of a checkpoint.
 const ELEMENTS: usize = 40;
 
 const TEXT: &str = r#"
@@ -33,12 +33,12 @@ const TEXT: &str = r#"
     b = Neg(restore:1) @/job:worker/task:0
 "#;
 
-/// What is known of one checkpoint.
+/// The known state of a checkpoint.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// The last save that was answered.
     answered: Option<u32>,
-    /// Saves that ended with an error; each may have come to its end, whenever.
+    /// Saves that ended with an error; each may have completed at any time.
     failed: BTreeSet<u32>,
 }
 
@@ -103,7 +103,7 @@ async fn check(setting: &Setting, client: &mut Client, prefix: &str, known: &Kno
     }
 }
 
-/// Saves, has the machine die, and looks at what is left.
+/// Saves, makes the machine die, and checks what is left.
 pub async fn run(setting: Arc<Setting>) {
     let mut client = setting.client(0, &graph(TEXT)).with_timeout(Duration::from_secs(20));
     let mut random = setting.random("checkpoints");
@@ -132,7 +132,7 @@ pub async fn run(setting: Arc<Setting>) {
     }
     setting.cluster.calm().await;
     setting.check_steps().await;
-    // A machine that has been told to die at some write does so now.
+    // A machine that was to die at some write does so now.
     if !setting.is_calm && random.one_of_thousand(500) {
         setting.cluster.kill(0, true);
         setting.cluster.restart_after(0, Duration::from_millis(10));
@@ -141,7 +141,7 @@ pub async fn run(setting: Arc<Setting>) {
     setting.cluster.calm().await;
     client.finish().await;
     for (prefix, known) in known {
-        // The first step after a restart may find a session of before.
+        // The first step after a restart may use a session from before it.
         let _ = client
             .run(
                 &[

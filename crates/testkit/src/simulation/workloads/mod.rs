@@ -1,4 +1,4 @@
-//! What simulated clusters are used for. Each workload knows what must come of it whatever happens, and what more if nothing does.
+//! The workloads of simulated clusters. Each knows which results it must have under any faults, and which others without faults.
 
 mod barriers;
 mod checkpoints;
@@ -17,23 +17,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::Tensor;
 
-/// What a run is given.
+/// The parameters of a run.
 pub struct Setting {
     /// The cluster.
     pub cluster: Arc<SimulatedCluster>,
     /// The seed.
     pub seed: u64,
-    /// Whether nothing will happen: then everything must go well.
+    /// Whether there are no faults: then everything must succeed.
     pub is_calm: bool,
-    /// In how many of a thousand cases a client gives a call up.
+    /// The calls in a thousand that a client cancels.
     pub gives_up: u64,
 }
 
-/// A workload: its name, and what it does; it notes what it finds with the cluster.
+/// A workload: its name and its function, which records violations in the cluster.
 pub struct Workload {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// Does it.
+    /// Runs it.
     pub run: fn(Arc<Setting>) -> BoxFuture<'static, ()>,
 }
 
@@ -52,18 +52,18 @@ impl Setting {
         Random::new(self.seed, what)
     }
 
-    /// Returns how many tasks the job `worker` has.
+    /// Returns the number of tasks in the job `worker`.
     fn num_workers(&self) -> usize {
         self.cluster.num_tasks() - self.cluster.num_ps()
     }
 
-    /// Makes a client of a worker's master.
+    /// Returns a client of a worker's master.
     fn client(&self, number: usize, graph: &Arc<GraphDef>) -> Client {
         let task = self.cluster.num_ps() + number % self.num_workers();
         Client::new(&self.cluster, self.seed, number, task, graph).giving_up(self.gives_up)
     }
 
-    /// Without a fault nothing is left of a step once it has ended, also while its session lasts.
+    /// Checks that, without faults, nothing is left of a step that has ended, even while its session is open.
     async fn check_steps(&self) {
         if !self.is_calm {
             return;
@@ -74,12 +74,12 @@ impl Setting {
         }
     }
 
-    /// Takes note of something that must not be.
+    /// Records a violation.
     fn finding(&self, what: String) {
         self.cluster.finding(what);
     }
 
-    /// Takes note of something that must not be, if it is not as it should be.
+    /// Records a violation unless a condition holds.
     fn check(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.finding(what());
@@ -87,7 +87,7 @@ impl Setting {
     }
 }
 
-/// Opens a session on every task's master that uses every task, and ends it: so tasks hear of masters that have come back.
+/// Opens a session on every task's master that uses every task, and closes it, so that tasks hear of restarted masters.
 pub async fn visit(setting: Arc<Setting>) {
     let (num_tasks, num_ps) = (setting.cluster.num_tasks(), setting.cluster.num_ps());
     let name = |task: usize| match task.checked_sub(num_ps) {
@@ -115,20 +115,20 @@ pub async fn visit(setting: Arc<Setting>) {
     }
 }
 
-/// Reads a graph from its text.
+/// Parses a graph.
 fn graph(text: &str) -> Arc<GraphDef> {
     Arc::new(
         NodeGraph::from_text(text, ops::registry()).expect("the text of a workload's graph is right").to_graph_def(),
     )
 }
 
-/// Waits a little longer after each attempt that went wrong.
+/// Waits a little longer after each failed attempt.
 async fn pause(client: &mut Client, attempt: u32) {
     let micros = client.random.between(100, 5_000) << attempt.min(9);
     client.sleep(Duration::from_micros(micros)).await;
 }
 
-/// Runs futures at the same time, each as a task of its own.
+/// Runs futures at the same time, each in its own task.
 async fn all<T: Send + 'static>(setting: &Setting, futures: Vec<BoxFuture<'static, T>>) -> Vec<T> {
     let scheduler = &setting.cluster.scheduler;
     let tasks = futures.into_iter().map(|future| {

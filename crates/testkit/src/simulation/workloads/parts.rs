@@ -1,4 +1,4 @@
-//! Partial runs and callables: each result is that of its own feeds.
+//! Partial runs and callables: each result belongs to its own feeds.
 
 use super::{Setting, all, graph, pause};
 use futures_util::future::BoxFuture;
@@ -33,7 +33,7 @@ async fn use_parts(setting: Arc<Setting>, number: usize) {
                     let handle = client.partial_run_setup(&["a:0", "b:0", "c:0"], &["sum:0", "product:0"]).await?;
                     let sum = client.run_part(&handle, &[("a:0", a), ("b:0", b)], &["sum:0"]).await?;
                     setting.check(sum[0].to_scalar() == Ok(values[0] + values[1]), || format!("a sum is {sum:?}"));
-                    // A client may lose interest.
+                    // A client may abandon a partial run.
                     if client.random.one_of_thousand(250) {
                         setting.cluster.count("partial runs left open");
                         return Ok(());
@@ -76,7 +76,7 @@ async fn use_parts(setting: Arc<Setting>, number: usize) {
     client.finish().await;
 }
 
-/// Has clients use partial runs and callables.
+/// Runs clients that use partial runs and callables.
 pub async fn run(setting: Arc<Setting>) {
     let clients = (0..setting.num_workers())
         .map(|number| Box::pin(use_parts(setting.clone(), number)) as BoxFuture<'static, ()>)

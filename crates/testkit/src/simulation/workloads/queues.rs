@@ -1,5 +1,5 @@
-//! Queues: producers add numbers that are used once, consumers take them. None is taken twice, and none is lost but with a step that
-//! failed or a ps that ended.
+//! Queues: producers add numbers that are used once, consumers take them. No number is taken twice, and none is lost except with a failed
+//! step or with a ps that ended.
 
 use super::{Setting, all, graph, pause};
 use futures_util::future::BoxFuture;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tensor::{Code, Tensor};
 
-/// How many numbers each producer adds, and how often it tries.
+/// The count of numbers that each producer adds, and that of its attempts.
 const NUMBERS: u64 = 5;
 const ATTEMPTS_MAX: u64 = 25;
 
@@ -20,7 +20,7 @@ struct Book {
     sent: BTreeSet<i64>,
     added: BTreeSet<i64>,
     taken: BTreeSet<i64>,
-    /// Steps that were to take a number and failed.
+    /// Failed steps that were to take a number.
     failed_takes: usize,
 }
 
@@ -90,7 +90,7 @@ async fn consume(setting: Arc<Setting>, book: Arc<Mutex<Book>>, number: usize, p
     client.finish().await;
 }
 
-/// Has producers and consumers use one queue.
+/// Runs producers and consumers on one queue.
 pub async fn run(setting: Arc<Setting>) {
     let book = Arc::new(Mutex::new(Book::default()));
     let mut random = setting.random("queues");
@@ -106,7 +106,7 @@ pub async fn run(setting: Arc<Setting>) {
     all(&setting, clients).await;
     let book = book.lock();
     let lost = book.added.difference(&book.taken).count();
-    // A queue ends with its ps, and what a step has taken is lost if the step fails.
+    // A queue ends with its ps, and the numbers that a step has taken are lost if the step fails.
     if setting.cluster.starts(0) == 1 {
         setting.check(lost <= book.failed_takes, || {
             format!("{lost} numbers were added and never taken, and only {} steps that take failed", book.failed_takes)

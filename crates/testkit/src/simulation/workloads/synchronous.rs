@@ -1,5 +1,5 @@
-//! Synchronous training: every worker's client gives ones to an accumulator, and the chief adds what was accumulated to a variable as
-//! soon as there is one for each worker. What is in the variable and the accumulator together is what was given.
+//! Synchronous training: every worker's client adds gradients of one to an accumulator, and the chief adds their sum to a variable as
+//! soon as there is one for each worker. The variable and the accumulator together contain all gradients.
 
 use super::{Setting, all, graph, pause};
 use futures_util::future::BoxFuture;
@@ -12,15 +12,15 @@ use tensor::{Result, Tensor};
 const ROUNDS: u64 = 4;
 const ATTEMPTS_MAX: u64 = 20;
 
-/// A step that no accumulator takes for an old one.
+/// A step that no accumulator considers outdated.
 const LATE_STEP: i64 = 1 << 40;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Book {
-    /// Gradients that were sent, and those that were answered.
+    /// The gradients that were sent, and those that were answered.
     sent: u64,
     answered: u64,
-    /// Steps of the chief that failed: what they took is lost.
+    /// Failed steps of the chief: the gradients that they took are lost.
     failed_takes: u64,
 }
 
@@ -109,7 +109,7 @@ async fn lead(setting: Arc<Setting>, book: Arc<Mutex<Book>>, givers: Arc<AtomicU
         Ok((total, left)) => {
             let given = total + f64::from(left);
             setting.check(given <= known.sent as f64, || format!("{given} gradients are there of {known:?}"));
-            // Steps that time out take nothing; those that were given up or lost may have.
+            // Steps that time out take nothing; those that were cancelled or lost may have taken gradients.
             let may_be_lost = !setting.is_calm && known.failed_takes > 0 || setting.cluster.starts(0) > 1;
             setting.check(may_be_lost || given >= known.answered as f64, || {
                 format!("only {given} gradients are there of {known:?}")
@@ -120,7 +120,7 @@ async fn lead(setting: Arc<Setting>, book: Arc<Mutex<Book>>, givers: Arc<AtomicU
     client.finish().await;
 }
 
-/// Has every worker's client give, and one of them lead.
+/// Runs a client on every worker, one of which is the chief.
 pub async fn run(setting: Arc<Setting>) {
     let book = Arc::new(Mutex::new(Book::default()));
     let left = Arc::new(AtomicUsize::new(setting.num_workers()));

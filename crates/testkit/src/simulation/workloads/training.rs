@@ -1,8 +1,8 @@
-//! Asynchronous training: every client adds ones of its own to a variable on each ps. No update that was answered is lost, and none is
+//! Asynchronous training: every client adds ones to its own element of a variable on each ps. No answered update is lost, and none is
 //! applied twice.
 //!
-//! A variable begins with a stamp, which is another one each time that it is made anew, so that updates before and after the end of a ps
-//! are told apart.
+//! A variable begins with a stamp, which differs each time that the variable is initialized. It distinguishes the updates before and
+//! after the end of a ps.
 
 use super::{Setting, all, doubles, graph, pause};
 use crate::simulation::client::Client;
@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::{Code, Result, Tensor};
 
-/// How many updates each client wants to make, and how often it tries.
+/// The number of updates of each client, and that of its attempts.
 const UPDATES: u64 = 4;
 const ATTEMPTS_MAX: u64 = 30;
 
-/// What is known of one client's updates of one variable.
+/// The state of one client's updates of one variable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Updates {
     /// Steps that were sent.
@@ -29,7 +29,7 @@ struct Updates {
 struct Book {
     /// By variable and client.
     updates: BTreeMap<(usize, usize), Updates>,
-    /// How many updates were answered, by variable, stamp and client.
+    /// The number of answered updates, by variable, stamp and client.
     answered: BTreeMap<(usize, u64, usize), u64>,
     next_stamp: u64,
 }
@@ -59,7 +59,7 @@ struct Trainer {
 }
 
 impl Trainer {
-    /// Makes the variables that there are not, if this is the chief; returns whether all are there.
+    /// Initializes missing variables, if this is the chief; returns whether all exist.
     async fn initialize(&mut self) -> Result<bool> {
         let num_ps = self.setting.cluster.num_ps();
         let names: Vec<String> = (0..num_ps).map(|ps| format!("ready{ps}:0")).collect();
@@ -155,7 +155,7 @@ impl Trainer {
     }
 }
 
-/// Has every worker's client train.
+/// Runs a training client on every worker.
 pub async fn run(setting: Arc<Setting>) {
     let book = Arc::new(Mutex::new(Book::default()));
     let mut random = setting.random("training");
@@ -176,7 +176,7 @@ pub async fn run(setting: Arc<Setting>) {
     for trainer in &mut trainers {
         trainer.client.finish().await;
     }
-    // What was still under way has ended by now, so what is read stays.
+    // Pending updates have ended by now, so the values don't change any more.
     let Some(chief) = trainers.first_mut() else { return };
     chief.client.sleep(std::time::Duration::from_secs(60)).await;
     for attempt in 0..20 {

@@ -1,10 +1,10 @@
-//! [`SocketTable`] where the system does not say whose a socket is.
+//! [`SocketTable`] on systems that don't report the owner of a socket.
 
 use super::Owner;
 use std::io;
 use std::net::SocketAddr;
 
-/// The sockets of this machine, of which nothing is known.
+/// The sockets of this machine, whose owners are unknown.
 pub(in crate::transport::grpc) struct SocketTable;
 
 impl SocketTable {
@@ -13,7 +13,7 @@ impl SocketTable {
         SocketTable
     }
 
-    /// Returns an error: whose socket it is can't be found out.
+    /// Returns an error: the owner can't be determined.
     pub async fn owner(&self, _own: SocketAddr, _peer: SocketAddr) -> io::Result<Owner> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this system does not say whose a socket is"))
     }

@@ -1,4 +1,4 @@
-//! No shared memory: nobody has a heap, so no region of one can exist.
+//! Systems without shared memory: no process has a heap, so no region of one can exist.
 
 use crate::transport::stream::releases::Releases;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,12 +14,12 @@ impl SharedHeap {
         None
     }
 
-    /// Returns the file as peers get it.
+    /// Returns the file for peers.
     pub fn file(&self) -> BorrowedFd<'_> {
         match *self {}
     }
 
-    /// Returns where a buffer lies in the heap.
+    /// Returns the position of a buffer in the heap.
     pub fn offset_of(&self, _buffer: &Buffer) -> Option<u64> {
         match *self {}
     }
@@ -41,7 +41,7 @@ pub(in crate::transport::stream) struct SharedRegion {
 }
 
 impl SharedRegion {
-    /// Makes a region of a peer's memory, of which there is none.
+    /// Returns a region of a peer's memory, which can't exist here.
     pub fn new(
         memory: Arc<PeerMemory>,
         _offset: u64,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use tensor::Code;
 
-    /// What a stream asks of a heap and of a region, whichever system they are for.
+    /// Uses a region as a stream does.
     fn as_streams_use_them(region: SharedRegion) -> bytes::Bytes {
         bytes::Bytes::from_owner(region)
     }

@@ -1,4 +1,4 @@
-//! Shared memory on Linux: a file in memory whose size is sealed, and which peers can only read.
+//! Shared memory on Linux: an in-memory file whose size is sealed, and which peers can only read.
 
 use super::free_space::FreeSpace;
 use crate::transport::stream::frame::malformed;
@@ -50,7 +50,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// The large buffers of this process, in memory that peers can map.
 pub(crate) struct SharedHeap {
     file: OwnedFd,
-    /// The same file, opened for reading only: what peers get.
+    /// The same file, opened read-only, for peers.
     read_only: OwnedFd,
     base: NonNull<u8>,
     len: usize,
@@ -166,7 +166,7 @@ fn heap_bytes() -> usize {
     if limit == 0 { 0 } else { 1 << limit.ilog2() }
 }
 
-/// Maps as much of a file as the address space has room for.
+/// Maps as much of a file as fits the address space.
 fn map_what_fits(file: BorrowedFd<'_>, bytes_max: usize) -> rustix::io::Result<(NonNull<u8>, usize)> {
     let mut len = bytes_max;
     loop {

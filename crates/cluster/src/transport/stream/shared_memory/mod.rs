@@ -1,11 +1,11 @@
-//! Memory that tasks of one user on one machine share: large tensors go to another task without being copied.
+//! Memory that tasks of one user on one machine share: large tensors are passed to another task without a copy.
 //!
-//! Every process has one [`SharedHeap`], a file in memory from which the contents of all its large tensors come. A peer of the
-//! same user gets the file when both have said who they are, opened so that it can only be read, and maps it
-//! ([`PeerMemory`]). From then on a large tensor is sent as its place in the heap: the sender keeps it alive until the receiver
-//! has said that it needs it no longer ([`SharedRegion`]). Nobody writes to a peer's heap, and no pointer lies in one.
+//! Every process has one [`SharedHeap`], an in-memory file in which the contents of all its large tensors are allocated. A peer of
+//! the same user gets a read-only descriptor of the file when both have identified themselves, and maps it ([`PeerMemory`]). From
+//! then on a large tensor is sent as its position in the heap: the sender keeps it alive until the receiver has released it
+//! ([`SharedRegion`]). Nobody writes to a peer's heap, and a heap contains no pointers.
 //!
-//! That needs files in memory with seals, which only Linux has. Elsewhere there is no heap, and tensors are copied.
+//! This requires in-memory files with seals, which only Linux has. Elsewhere there is no heap, and tensors are copied.
 
 #[cfg(any(not(target_os = "linux"), test))]
 mod elsewhere;
