@@ -108,10 +108,10 @@ enum Stage {
     Ended,
 }
 
-/// The state that the thread of a job shares with whoever cancels it.
+/// The state that a job's thread shares with the thread that cancels the job.
 struct Ticket<D> {
     stage: Mutex<Stage>,
-    /// Called by whoever takes it first.
+    /// Called by the first of the two to take it.
     done: Mutex<Option<D>>,
     interrupt: Interrupt,
 }

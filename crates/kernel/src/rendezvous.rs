@@ -175,7 +175,7 @@ pub trait Rendezvous: Send + Sync {
     /// Calls `done` when the tensor has arrived, possibly at once on this thread.
     fn receive(&self, key: &RendezvousKey, done: ReceiveDone);
 
-    /// Sends the tensors that were held back. Whoever runs a step calls this when it pauses, and before it starts something long.
+    /// Sends the tensors that were held back. The executor calls this when a step pauses, and before it starts long work.
     fn flush(&self) {}
 
     /// Fails all current and later sends and receives.

@@ -33,7 +33,7 @@ const DEFAULT_PERCENT: u64 = 80;
 /// Threads that have counters of their own; the others share one.
 const OWN_SLOTS_MAX: usize = 64;
 
-/// The number of a thread that has not asked for counters yet.
+/// The number of a thread that has no counters yet.
 const NO_SLOT: u32 = u32::MAX;
 
 /// One thread's part of an account, on a cache line of its own.
@@ -76,7 +76,7 @@ impl MemoryGroup {
         sum.max(0).unsigned_abs()
     }
 
-    /// Refuses so many more bytes where they don't fit.
+    /// Returns an error if this many more bytes don't fit.
     fn check(&self, bytes: usize) -> Result<()> {
         let used = self.used_bytes();
         match used.saturating_add(bytes) > self.limit_bytes {
@@ -102,7 +102,7 @@ pub struct AccountState {
     pub is_closed: bool,
 }
 
-/// What the accounts of this process hold.
+/// The contents of this process's accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryState {
     /// All that is in use.
@@ -142,7 +142,7 @@ pub fn set_memory_limit(bytes: usize) {
     PROCESS.limit.store(bytes.max(1), Ordering::Relaxed);
 }
 
-/// Returns how many bytes this process may use: 80 % of the memory of its control group or machine unless it was told otherwise.
+/// Returns the most bytes that this process may use; the default is 80 % of the memory of its control group or machine.
 pub fn memory_limit() -> usize {
     match PROCESS.limit.load(Ordering::Relaxed) {
         0 => {
@@ -203,17 +203,17 @@ impl Account {
     /// Returns the account that is current on this thread, if it is that of a session.
     pub fn current() -> Option<Account> {
         let ledger = LOCAL.with(|local| local.current.get())?;
-        // Whoever made it current still holds it.
+        // The scope that made it current still holds it.
         ledger.handles.fetch_add(1, Ordering::Relaxed);
         Some(Account(ledger))
     }
 
-    /// Has what this thread allocates charged to this account, until the scope ends.
+    /// Charges this thread's allocations to this account, until the scope ends.
     pub fn enter(&self) -> AccountScope<'_> {
         AccountScope { before: LOCAL.with(|local| local.current.replace(Some(self.0))), held: PhantomData }
     }
 
-    /// Makes it a member of a group, in place of the one that it may be in.
+    /// Makes it a member of a group, instead of its current one, if any.
     pub fn join(&self, group: &Arc<MemoryGroup>) {
         self.0.leave_group();
         group.members.lock().push(self.0);
@@ -298,7 +298,7 @@ impl Ledger {
         }
     }
 
-    /// Refuses so many more bytes where they don't fit with the others of its group.
+    /// Returns an error if this many more bytes don't fit, together with the others of its group.
     fn check_group(&self, bytes: usize) -> Result<()> {
         let group = self.group.lock().clone();
         group.map_or(Ok(()), |group| group.check(bytes))
@@ -438,7 +438,7 @@ fn refused(bytes: usize, who: &str, used: usize, limit: usize) -> Status {
     Status::resource_exhausted(format!("{bytes} bytes don't fit: {who} uses {used} of at most {limit} bytes"))
 }
 
-/// Says whether so many bytes would fit now, for what is made before it can be charged.
+/// Returns an error if this many bytes don't fit now, for memory that is allocated before it can be charged.
 pub(crate) fn check_fits(bytes: usize) -> Result<()> {
     check(LOCAL.with(|local| local.current.get()), bytes)
 }
@@ -490,7 +490,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Has an account hold the charge from now on. An account that then holds too much is an error.
+    /// Moves the charge to an account. If the account then exceeds its limit, returns an error.
     pub fn move_to(&mut self, account: &Account) -> Result<()> {
         self.charged = ChargedTo(Some(recharge(self.charged.0, account, self.bytes)));
         check_recharged(account, self.bytes)
@@ -508,7 +508,7 @@ impl Charge {
     /// Charges as many bytes as there are now to the same account, or says why they don't fit.
     pub fn resize(&mut self, bytes: usize) -> Result<()> {
         if self.bytes == 0 {
-            // An account that nothing is charged to may be somebody else's by now.
+            // An account to which nothing is charged may belong to another owner by now.
             self.charged = ChargedTo(LOCAL.with(|local| local.current.get()));
         }
         let more = bytes.saturating_sub(self.bytes);
@@ -541,7 +541,7 @@ impl Drop for Charge {
     }
 }
 
-/// What a thread knows about accounts.
+/// A thread's state of accounts.
 struct Local {
     current: Cell<Charged>,
     /// The bytes taken in small blocks since the last check of the limits.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 /// The alignment of owned buffers, and the size of the header in front of them.
 const ALIGNMENT: usize = 64;
 
-/// How much of a buffer is in two places while it is moved.
+/// The bytes of a buffer that exist twice while it is moved.
 const MOVED_BYTES: usize = 32 << 20;
 
 #[repr(C, align(64))]
@@ -30,7 +30,7 @@ struct Header {
     capacity: usize,
     /// Where the bytes begin: right behind the header, or in memory that other processes can see.
     data: NonNull<u8>,
-    /// What keeps a foreign block's bytes alive.
+    /// The owner of a foreign block's bytes.
     foreign: Option<Box<dyn Send + Sync>>,
     source: Source,
     /// The account that an owned block is charged to while it is in use.
@@ -96,7 +96,7 @@ pub fn tensor_bytes_max() -> usize {
     }
 }
 
-/// Refuses so many elements outside of a buffer when they don't fit into the account that is current.
+/// Returns an error if this many elements outside of a buffer don't fit into the current account.
 pub fn check_elements_fit(count: usize, element_bytes: usize) -> Result<()> {
     let refused = |why: &str| {
         Status::resource_exhausted(format!("OOM when allocating {count} elements of {element_bytes} bytes: {why}"))
@@ -220,7 +220,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 
-    /// Returns the bytes for writing, when nobody else has this block and it is our own memory.
+    /// Returns the bytes for writing, if nobody else has this block and it is our own memory.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         if !self.is_unique() {
             return None;
@@ -297,7 +297,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast::<T>(), self.len / size_of::<T>()) }
     }
 
-    /// Returns the bytes as values for writing, when nobody else has this block.
+    /// Returns the bytes as values for writing, if nobody else has this block.
     pub(crate) fn typed_mut<T: crate::Element>(&mut self) -> Option<&mut [T]> {
         let bytes = self.aligned_bytes_mut(align_of::<T>())?;
         // SAFETY: as in `typed` and `bytes_mut`; what is written is a valid `T`.

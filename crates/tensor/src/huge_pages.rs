@@ -15,7 +15,7 @@ const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Smaller blocks fit the processor's TLB with small pages.
 pub(crate) const HUGE_BYTES_MIN: usize = 8 << 20;
 
-/// Larger blocks are not moved: that takes seconds, and other threads wait meanwhile.
+/// Larger blocks are not moved: that takes seconds, during which other threads wait.
 pub(crate) const HUGE_BYTES_MAX: usize = 512 << 20;
 
 /// Returns `len` zero bytes at the beginning of a huge page; `None` where the system has none.

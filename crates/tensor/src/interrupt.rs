@@ -16,7 +16,7 @@ thread_local! {
 }
 
 impl Interrupt {
-    /// Makes a flag that isn't raised.
+    /// Returns a flag that isn't raised.
     pub fn new() -> Interrupt {
         Interrupt::default()
     }

@@ -1,10 +1,10 @@
-//! How much memory there is: of the machine, and of the control groups that this process runs in, of both versions.
+//! The memory of the machine, and of the control groups (of both versions) that this process runs in.
 
 use crate::{Result, Status};
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Where the system tells about memory; another root than `/` stands for another machine in tests.
+/// The files in which the system reports memory; in tests, another root than `/` stands for another machine.
 pub(crate) struct MachineMemory {
     root: PathBuf,
 }
@@ -12,7 +12,7 @@ pub(crate) struct MachineMemory {
 /// A control group that bounds memory.
 struct Group {
     limit: u64,
-    /// What is in use and can't be taken back at once.
+    /// The memory that is in use and can't be reclaimed at once.
     used: u64,
 }
 

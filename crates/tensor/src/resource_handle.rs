@@ -5,7 +5,7 @@ use proto::ResourceHandleProto;
 use std::any::Any;
 use std::sync::Arc;
 
-/// What a resource's values look like.
+/// The type and shape of a resource's values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DTypeAndShape {
     /// The type of the elements.

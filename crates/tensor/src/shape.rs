@@ -194,7 +194,7 @@ impl fmt::Display for ListOf<'_> {
     }
 }
 
-/// What is known of a shape before it runs: the rank, some sizes, or nothing.
+/// A shape as far as it is known before the graph runs: the rank, some sizes, or nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct PartialShape {
     /// The sizes, `None` each where unknown; the whole is `None` when not even the rank is known.
@@ -269,7 +269,7 @@ impl PartialShape {
         }
     }
 
-    /// Returns what both say together, or an error where they contradict each other.
+    /// Returns the combination of both shapes, or an error if they contradict each other.
     pub fn merge(&self, other: &PartialShape) -> Result<PartialShape> {
         let (Some(a), Some(b)) = (&self.dims, &other.dims) else {
             return Ok(if self.dims.is_some() { self.clone() } else { other.clone() });

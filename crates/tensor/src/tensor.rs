@@ -534,7 +534,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// Returns the elements of a tensor that was made just now.
+/// Returns the elements of a new tensor.
 #[inline(never)]
 fn elements_to_fill<T: Element>(built: &mut Result<Tensor>) -> Option<&mut [T]> {
     built.as_mut().ok()?.own_elements()

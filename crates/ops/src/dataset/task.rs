@@ -20,7 +20,7 @@ const TURNS: u32 = 1024;
 /// How long a task may hold a thread before it continues on the pool.
 const SLICE_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// Starts a future on this thread. Whoever wakes it runs it further.
+/// Starts a future on this thread. Later, the thread that wakes it runs it.
 pub(super) fn start(work: impl Future<Output = ()> + Send + 'static) {
     let schedule = |runnable: Runnable, info: ScheduleInfo| match info.woken_while_running {
         // `run` has just polled it, and polls it again: a nested call would use the stack up.
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_loop_without_end_gives_its_thread_back_and_ends_when_the_step_is_cancelled() {
-        /// Keeps what it is given, so that the test sees where the task goes on.
+        /// Keeps the given work, so that the test can see where the task continues.
         struct Kept(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
         impl kernel::JobRunner for Kept {
             fn spawn(&self, job: Box<dyn FnOnce() + Send>) {

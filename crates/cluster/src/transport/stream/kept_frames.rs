@@ -54,7 +54,7 @@ fn read(frame: &str) -> InFrame {
     }
 }
 
-/// Whoever has to change a line here counts `VERSION` up.
+/// If a line here must change, increase `VERSION`.
 #[test]
 fn frames_of_version_5_stay_as_they_are() {
     assert_eq!((VERSION, PREFACE), (5, b"FERROFL2"));
